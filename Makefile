@@ -1,0 +1,42 @@
+# make run   set up what is missing and run the main job
+# make test  set up what is missing and run all tests
+# make check lint, types and import layers: what CI runs before the tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: run test check bench clean
+
+run: $(VENV)/.run
+	$(BIN)/sojourn plan examples/plans/vld.yaml
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/optimizer.py
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Sojourn needs Python 3.11 or newer; $(PYTHON) is {v[0]}.{v[1]}. Name another: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps hold what was installed: a second make installs nothing, a changed pyproject only what is new.
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	@echo "setting up $(VENV) (once)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "setting up $(VENV) for tests (once)"
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,46 @@
+"""The command line: one module per command. Mistakes of the user end with one line and code 2."""
+
+import sys
+
+import typer
+
+from sojourn import __version__
+from sojourn.cli.doctor import doctor
+from sojourn.cli.plan import plan
+from sojourn.errors import InputError
+
+app = typer.Typer(
+    name="sojourn",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"sojourn {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def sojourn(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
+    ),
+) -> None:
+    """Keeps a stream topology's sojourn time under a target with the fewest processors."""
+
+
+app.command()(plan)
+app.command()(doctor)
+
+
+def main() -> None:
+    """What the `sojourn` script calls."""
+    try:
+        app()
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,16 @@
+"""`sojourn doctor`: is this machine ready to run topologies?"""
+
+import os
+import platform
+from pathlib import Path
+
+import typer
+
+from sojourn.engine.java import find_java
+
+
+def doctor() -> None:
+    """Check that this machine has what running a topology needs, and say what to do if not."""
+    typer.echo(f"Python {platform.python_version()}")
+    java = find_java(os.environ, Path.home() / ".cache" / "sojourn")
+    typer.echo(f"Java {java.version} in {java.home}")

@@ -1,0 +1,142 @@
+"""`sojourn plan FILE.yaml`: how many processors each operator needs, before anything runs.
+Fed by a plan file and the options; solves the program asked for and hands it to the report."""
+
+import json
+import sys
+from dataclasses import asdict
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sojourn.cli.plan_report import (
+    Goal,
+    Model,
+    comparison,
+    draw,
+    print_comparison,
+    print_plan,
+    print_sweep,
+    record,
+)
+from sojourn.cli.planfile import PlanFile, read_plan_file
+from sojourn.errors import InputError
+from sojourn.queueing import Network, Plan, Step, assign_processors, min_processors, sweep
+from sojourn.units import parse_duration
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(help="Sources, operators and edges, in YAML.")],
+    max_processors: Annotated[
+        int | None, typer.Option(help="Place at most this many processors for the least sojourn.")
+    ] = None,
+    max_sojourn: Annotated[
+        str | None, typer.Option(help="Find the fewest processors for this target, e.g. 500ms.")
+    ] = None,
+    percentile: Annotated[
+        float | None, typer.Option(help="Hold the target for this percentile, not the mean.")
+    ] = None,
+    model: Annotated[
+        Model, typer.Option(help="gigk uses the file's SCVs; mmk takes them all for 1.")
+    ] = Model.GIGK,
+    compare: Annotated[
+        str | None,
+        typer.Option(help="Allocations of your own, operators in the file's order: 8:12:2,10:11:1"),
+    ] = None,
+    show_sweep: Annotated[
+        bool, typer.Option("--sweep", help="Show E[T] for every number of processors.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the sweep into this .png or .svg file.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Say how many processors each operator of a topology needs, and what limits it."""
+    contents = read_plan_file(file)
+    goal = _goal(contents, max_processors, max_sojourn, percentile)
+    try:
+        network = contents.network(model.value)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    best = _solve(network, contents, goal)
+    if not best.feasible:
+        raise InputError(f"{file}: {best.reason}")
+    allocations = _allocations(compare, network) if compare else []
+    if plot and not show_sweep:
+        raise InputError("--plot: draws the sweep; add --sweep")
+    steps = _steps(network, contents, goal, best) if show_sweep else []
+    if plot:
+        draw(plot, contents.name, network, goal, best, steps)
+    if as_json:
+        shown = record(contents.name, model, network, goal, best)
+        if compare:
+            shown["compare"] = [comparison(network, goal, a) for a in allocations]
+        if show_sweep:
+            shown["sweep"] = [asdict(step) for step in steps]
+        typer.echo(json.dumps(shown, indent=2, allow_nan=False))
+        return
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    print_plan(console, contents.name, network, goal, best)
+    if compare:
+        print_comparison(console, network, goal, best, allocations)
+    if show_sweep:
+        print_sweep(console, best, steps)
+    if plot:
+        console.print(f"The sweep is drawn in {plot}.")
+
+
+def _goal(
+    contents: PlanFile,
+    max_processors: int | None,
+    max_sojourn: str | None,
+    percentile: float | None,
+) -> Goal:
+    """The options' limit, or else the file's; exactly one of the two kinds."""
+    if max_processors is not None and max_sojourn is not None:
+        raise InputError("--max-processors and --max-sojourn: give one of the two, not both")
+    if max_processors is not None and max_processors < 1:
+        raise InputError(f"--max-processors: must be at least 1; got {max_processors}")
+    seconds = parse_duration(max_sojourn, "--max-sojourn") if max_sojourn is not None else None
+    if seconds is not None and seconds <= 0:
+        raise InputError(f"--max-sojourn: must be above zero; got {max_sojourn!r}")
+    if max_processors is None and seconds is None:
+        max_processors, seconds = contents.max_processors, contents.max_sojourn
+    if max_processors is None and seconds is None:
+        raise InputError(
+            "no limit: give --max-processors K or --max-sojourn T, or limits in the file"
+        )
+    if percentile is not None and not 0 < percentile < 100:
+        raise InputError(f"--percentile: must lie between 0 and 100, as in 99; got {percentile:g}")
+    return Goal(max_processors, seconds, percentile or contents.percentile)
+
+
+def _solve(network: Network, contents: PlanFile, goal: Goal) -> Plan:
+    if goal.max_processors is not None:
+        return assign_processors(network, goal.max_processors, contents.minimum, contents.maximum)
+    assert goal.max_sojourn is not None
+    return min_processors(
+        network, goal.max_sojourn, goal.percentile, contents.minimum, contents.maximum
+    )
+
+
+def _allocations(text: str, network: Network) -> list[dict[str, int]]:
+    names = list(network.stations)
+    found = []
+    for part in text.split(","):
+        numbers = part.strip().split(":")
+        if len(numbers) != len(names) or not all(n.isdecimal() and int(n) > 0 for n in numbers):
+            raise InputError(
+                f"--compare: {part.strip()!r} must be {len(names)} whole numbers of at least 1, "
+                f"for {':'.join(names)}"
+            )
+        found.append(dict(zip(names, map(int, numbers), strict=True)))
+    return found
+
+
+def _steps(network: Network, contents: PlanFile, goal: Goal, best: Plan) -> list[Step]:
+    """The sweep up to K_max, or somewhat past the plan that meets the target."""
+    last = goal.max_processors or best.processors + max(5, best.processors // 4)
+    points = sweep(network, contents.minimum, contents.maximum)
+    return list(takewhile(lambda step: step.processors <= last, points))

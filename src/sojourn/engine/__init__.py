@@ -1,0 +1,1 @@
+"""The data path on Spark: the only part that needs Java."""

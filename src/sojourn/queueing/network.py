@@ -1,0 +1,158 @@
+"""An open network of stations: the traffic equations, E[T] of DRS eq. 4 and its tail.
+Fed by stations and gains; feeds the two programs in allocation.py."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from sojourn.errors import InputError
+from sojourn.graph import cycle_in, groups, is_loop
+from sojourn.queueing.station import Station, check_percentile
+
+
+@dataclass(frozen=True)
+class Network:
+    """Stations by name, and the rate λ₀ at which tuples enter the topology from outside.
+    The order of the stations breaks ties, so it is part of the value."""
+
+    stations: Mapping[str, Station]
+    external_rate: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stations", MappingProxyType(dict(self.stations)))
+        if not self.stations:
+            raise InputError("a network needs at least one station; got none")
+        if not (math.isfinite(self.external_rate) and self.external_rate > 0):
+            raise InputError(f"external_rate must be above zero, finite; got {self.external_rate}")
+
+    def visits(self, name: str) -> float:
+        """How often a tuple from outside comes to this station on average: λᵢ/λ₀."""
+        return self.stations[name].arrival_rate / self.external_rate
+
+    def mean_sojourn(self, allocation: Mapping[str, int]) -> float:
+        """E[T] of DRS eq. 4: the mean over all tuples of time waited and served at all visits."""
+        self._check(allocation)
+        return math.fsum(
+            self.visits(name) * station.mean_sojourn(allocation[name])
+            for name, station in self.stations.items()
+            if station.arrival_rate > 0
+        )
+
+    def lower_bound(self) -> float:
+        """E[T] without any waiting, which no allocation goes below: (1/λ₀)·Σ λᵢ/μᵢ."""
+        return math.fsum(station.offered_load for station in self.stations.values()) / (
+            self.external_rate
+        )
+
+    def moments(self, allocation: Mapping[str, int]) -> tuple[float, float]:
+        """E[T], and Var[T] as if the visits were independent; see `visit_variance`."""
+        self._check(allocation)
+        means, variances = [], []
+        for name, station in self.stations.items():
+            if station.arrival_rate == 0:
+                continue
+            visits, service = self.visits(name), 1 / station.service_rate
+            wait, wait_variance = station.wait_moments(allocation[name])
+            if math.isinf(wait):
+                return math.inf, math.inf
+            means.append(visits * (wait + service))
+            variances.append(
+                visits * (wait_variance + station.service_scv * service**2)
+                + self.visit_variance(name) * (wait + service) ** 2
+            )
+        return math.fsum(means), math.fsum(variances)
+
+    def visit_variance(self, name: str) -> float:
+        """Variance of the number of visits: a station seen less than once on average is met
+        or not, one seen more often is come back to with the same chance each time, as in a loop."""
+        visits = self.visits(name)
+        return visits * abs(1 - visits)
+
+    def percentile(self, allocation: Mapping[str, int], p: float) -> float:
+        """The sojourn that about p per cent of tuples do not exceed.
+
+        An approximation: mean plus κ standard deviations with κ = ln(1/(1-p)) - 1, which is exact
+        for an exponential sojourn and errs to the safe side for the more regular sum of several.
+        Below p = 63.2, where κ would be negative, it is the mean. docs/model.md gives its error.
+        """
+        return spread(*self.moments(allocation), p)
+
+    def percentile_bound(self, p: float) -> float:
+        """The percentile without any waiting, which no allocation goes below."""
+        variance = math.fsum(
+            (self.visits(name) * station.service_scv + self.visit_variance(name))
+            / station.service_rate**2
+            for name, station in self.stations.items()
+        )
+        return spread(self.lower_bound(), variance, p)
+
+    def _check(self, allocation: Mapping[str, int]) -> None:
+        for name in self.stations:
+            if name not in allocation:
+                raise InputError(f"the allocation lacks operator {name!r}; got {dict(allocation)}")
+        for name in allocation:
+            if name not in self.stations:
+                raise InputError(f"the allocation names {name!r}, which the network does not have")
+
+
+def spread(mean: float, variance: float, p: float) -> float:
+    """Mean plus as many standard deviations as the p-th percentile of an exponential lies above
+    its mean; concave and increasing in both, which the program for percentiles relies on."""
+    check_percentile(p)
+    deviations = max(0.0, -math.log1p(-p / 100) - 1)
+    return mean + deviations * math.sqrt(variance) if deviations else mean
+
+
+def traffic(
+    external: Mapping[str, float], gains: Mapping[tuple[str, str], float]
+) -> dict[str, float]:
+    """Every vertex's arrival rate by the traffic equations λᵥ = external[v] + Σ λᵤ·gains[u, v].
+
+    Splits, joins and loops are allowed; a loop that sends back as much as it gets is refused.
+    """
+    for vertex, rate in external.items():
+        if not (math.isfinite(rate) and rate >= 0):
+            raise InputError(f"external rate of {vertex!r} must be zero or more; got {rate}")
+    onward: dict[str, dict[str, float]] = {vertex: {} for vertex in external}
+    for (sender, receiver), gain in gains.items():
+        if not (math.isfinite(gain) and gain >= 0):
+            raise InputError(f"gain of {sender!r} → {receiver!r} must be zero or more; got {gain}")
+        onward.setdefault(sender, {})
+        onward.setdefault(receiver, {})
+        if gain > 0:
+            onward[sender][receiver] = gain
+    rates = {vertex: float(external.get(vertex, 0.0)) for vertex in onward}
+    for group in groups(onward):
+        if is_loop(group, onward):
+            _solve_loop(group, onward, rates)
+        members = set(group)
+        for sender in group:
+            for receiver, gain in onward[sender].items():
+                if receiver not in members:
+                    rates[receiver] += rates[sender] * gain
+    return rates
+
+
+def _solve_loop(
+    group: list[str], onward: Mapping[str, Mapping[str, float]], rates: dict[str, float]
+) -> None:
+    """Replace what enters a group of mutually reachable vertices by what flows in it."""
+    import numpy as np
+
+    position = {vertex: i for i, vertex in enumerate(group)}
+    matrix = np.zeros((len(group), len(group)))
+    for sender in group:
+        for receiver, gain in onward[sender].items():
+            if receiver in position:
+                matrix[position[receiver], position[sender]] = gain
+    growth = float(max(abs(np.linalg.eigvals(matrix))))
+    if growth >= 1 - 1e-12:
+        path = " → ".join(cycle_in(group, onward))
+        raise InputError(
+            f"the loop {path} diverges: each round multiplies its tuples by {growth:.3g}; "
+            "lower a gain in it so that less comes back than went in"
+        )
+    entering = np.array([rates[vertex] for vertex in group])
+    flowing = np.linalg.solve(np.eye(len(group)) - matrix, entering)
+    rates.update(zip(group, flowing.tolist(), strict=True))

@@ -1,0 +1,168 @@
+"""One operator as a queueing station: M/M/k by the Erlang-B recursion, GI/G/k by DRS eq. 5.
+Fed by measured or given rates; feeds networks and the two programs.
+
+Everything rests on the inverse blocking probability 1/B(k), which obeys
+
+    1/B(0) = 1,    1/B(k) = 1 + (k/a) · 1/B(k-1),    a = arrival rate / service rate.
+
+Only positive terms are added, so no digits cancel, and it grows where B itself would underflow.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sojourn.errors import InputError
+
+# A utilization this close to 1 is 1: rates such as 0.3/s at 0.1/s fill three processors exactly,
+# although their nearest binary fractions do not.
+_SATURATION = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """An operator's rates per second and the squared coefficients of variation of its
+    inter-arrival and service times. `service_rate` is that of one processor."""
+
+    arrival_rate: float
+    service_rate: float
+    arrival_scv: float = 1.0
+    service_scv: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("arrival_rate", "arrival_scv", "service_scv"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{name} must be zero or more and finite; got {value}")
+        if not (math.isfinite(self.service_rate) and self.service_rate > 0):
+            raise InputError(f"service_rate must be above zero, finite; got {self.service_rate}")
+
+    @property
+    def offered_load(self) -> float:
+        """a = λ/μ: the processors that would be busy on average if there were enough."""
+        return self.arrival_rate / self.service_rate
+
+    @property
+    def min_processors(self) -> int:
+        """The fewest processors with which the queue does not grow for ever."""
+        k = max(1, math.floor(self.offered_load))
+        while not self.is_stable(k):
+            k += 1
+        return k
+
+    @property
+    def variability(self) -> float:
+        """(a + s)/2: how far waiting exceeds that of an M/M/k station (DRS eq. 5)."""
+        return (self.arrival_scv + self.service_scv) / 2
+
+    def utilization(self, k: int) -> float:
+        """λ/(kμ), at or above 1 where the station is unstable."""
+        return self.arrival_rate / (_counted(k) * self.service_rate)
+
+    def is_stable(self, k: int) -> bool:
+        """Whether k processors keep up, with rounding counted as falling behind."""
+        return self.utilization(k) < 1 - _SATURATION
+
+    def mean_wait(self, k: int) -> float:
+        """E[Q]: seconds a tuple waits for a processor on average; infinite if unstable."""
+        return self.wait_moments(k)[0]
+
+    def mean_sojourn(self, k: int) -> float:
+        """E[T] = E[Q] + 1/μ (DRS eq. 1 and 5)."""
+        return self.mean_wait(k) + 1 / self.service_rate
+
+    def wait_moments(self, k: int) -> tuple[float, float]:
+        """Mean and variance of the wait: none with probability 1-C, else exponential, which is
+        exact for M/M/k; its mean is stretched by the variability (DRS eq. 5)."""
+        if not self.is_stable(k):
+            return math.inf, math.inf
+        delayed = self.delay_probability(k)
+        stretched = self.variability / self._spare_rate(k)
+        return delayed * stretched, delayed * (2 - delayed) * stretched**2
+
+    def wait_percentile(self, k: int, p: float) -> float:
+        """The wait that p per cent of tuples do not exceed (exact for M/M/k)."""
+        check_percentile(p)
+        if not self.is_stable(k):
+            return math.inf
+        exceeding = self.delay_probability(k) / (1 - p / 100)
+        if exceeding <= 1:
+            return 0.0
+        return math.log(exceeding) * self.variability / self._spare_rate(k)
+
+    def delay_probability(self, k: int) -> float:
+        """Erlang's C: how likely a tuple finds all k processors busy; 1 if unstable."""
+        if not self.is_stable(k):
+            return 1.0
+        load = self.offered_load
+        if load == 0:
+            return 0.0
+        idle = self._spare_rate(k) / self.service_rate
+        return k / (load + idle * inverse_blocking(k, load))
+
+    def savings(
+        self, k: int, mean_weight: float, variance_weight: float = 0.0, square_weight: float = 0.0
+    ) -> Iterator[float]:
+        """What each further processor saves of
+        mean_weight·E[Q] + variance_weight·Var[Q] + square_weight·(E[T]² - 1/μ²),
+        first from k to k+1, and on for ever. Each is one step of the recursion, not a fresh sum."""
+        load, rate = self.offered_load, self.service_rate
+        if load == 0 or self.variability == 0:
+            while True:
+                yield 0.0
+        tail = variance_weight > 0 or square_weight > 0
+        service = 1 / rate
+        wait, variance = self.wait_moments(k)
+        cost = mean_weight * wait
+        if tail:
+            cost += variance_weight * variance
+            cost += square_weight * wait * (wait + 2 * service)
+        inverse = inverse_blocking(k, load)
+        scale = self.variability / rate
+        while True:
+            k += 1
+            inverse = 1 + k / load * inverse
+            idle = k - load
+            delayed = k / (load + idle * inverse)
+            wait = scale * delayed / idle
+            lower = mean_weight * wait
+            if tail:
+                lower += variance_weight * delayed * (2 - delayed) * (scale / idle) ** 2
+                lower += square_weight * wait * (wait + 2 * service)
+            yield cost - lower
+            cost = lower
+
+    def _spare_rate(self, k: int) -> float:
+        """kμ - λ, worked out exactly where the two are so close that digits would cancel."""
+        spare = k * self.service_rate - self.arrival_rate
+        if spare > 1e-6 * self.arrival_rate:
+            return spare
+        return float(k * Fraction(self.service_rate) - Fraction(self.arrival_rate))
+
+
+def inverse_blocking(k: int, load: float) -> float:
+    """1/B(k) for a given offered load > 0: the recursion unrolled from the top,
+    1 + k/a (1 + (k-1)/a (1 + …)), and cut off where what is left cannot change the result."""
+    total = term = 1.0
+    for j in range(k, 0, -1):
+        ratio = j / load
+        term *= ratio
+        total += term
+        if ratio < 1 and term * ratio < 1e-17 * total * (1 - ratio):
+            break
+        if total == math.inf:
+            break
+    return total
+
+
+def check_percentile(p: float) -> None:
+    """Percentiles are percentages, as in numpy: 99, not 0.99."""
+    if not 0 < p < 100:
+        raise InputError(f"percentile must lie between 0 and 100, as in 99; got {p}")
+
+
+def _counted(k: int) -> int:
+    if k < 1:
+        raise InputError(f"a station needs at least 1 processor; got {k}")
+    return k

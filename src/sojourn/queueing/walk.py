@@ -1,0 +1,100 @@
+"""The optimal path: processors given out one at a time, each where it saves most.
+Fed by a network and limits; both programs follow it."""
+
+import heapq
+import math
+from collections.abc import Iterator, Mapping
+
+from sojourn.errors import InputError
+from sojourn.queueing.network import Network
+
+Limits = Mapping[str, int]
+
+
+class Walk:
+    """The optimal path under way: an allocation that grows by one processor at a time.
+
+    It holds one pending saving per station, so memory is linear in the number of stations."""
+
+    def __init__(self, network: Network, minimum: Limits | None, maximum: Limits | None) -> None:
+        self.network = network
+        self.maximum = _checked(network, maximum, "maximum")
+        low = _checked(network, minimum, "minimum")
+        self.allocation = {
+            name: max(station.min_processors, low.get(name, 1))
+            for name, station in network.stations.items()
+        }
+        self.total = sum(self.allocation.values())
+        self.last: str | None = None
+        self.obstacle = self._stability_obstacle(low)
+
+    def additions(self, mean_weight: float = 1.0, variance_weight: float = 0.0) -> Iterator[float]:
+        """Give out one processor after the other, each where it lowers the weighted sum of
+        λ₀·E[T] and λ₀·Var[T] most; yield by how much. Ends when nothing more can be saved."""
+        allocation, maximum = self.allocation, self.maximum
+        names = list(self.network.stations)
+        pending = []
+        steps = []
+        for index, (name, station) in enumerate(self.network.stations.items()):
+            revisits = self.network.visit_variance(name) * self.network.external_rate
+            steps.append(
+                station.savings(
+                    allocation[name],
+                    mean_weight * station.arrival_rate,
+                    variance_weight * station.arrival_rate,
+                    variance_weight * revisits,
+                )
+            )
+            if allocation[name] < maximum.get(name, math.inf):
+                pending.append((-next(steps[index]), index))
+        heapq.heapify(pending)
+        while pending:
+            negated, index = pending[0]
+            if negated >= 0:
+                return
+            name = names[index]
+            allocation[name] += 1
+            self.total += 1
+            self.last = name
+            if maximum and allocation[name] >= maximum.get(name, math.inf):
+                heapq.heappop(pending)
+            else:
+                heapq.heapreplace(pending, (-next(steps[index]), index))
+            yield -negated
+
+    def means(self) -> Iterator[float]:
+        """E[T] before the first addition and after each. It is kept up to date by what each one
+        saves, and worked out afresh whenever it has fallen far enough for rounding to matter:
+        its relative error stays below 1e-9 for millions of additions."""
+        fresh = running = self.network.mean_sojourn(self.allocation)
+        yield running
+        for saved in self.additions():
+            running -= saved / self.network.external_rate
+            if running < fresh / 4:
+                fresh = running = self.network.mean_sojourn(self.allocation)
+            yield running
+
+    def _stability_obstacle(self, low: Limits) -> str:
+        for name, most in self.maximum.items():
+            if low.get(name, 1) > most:
+                return (
+                    f"operator {name!r} has a minimum of {low[name]} processors above its "
+                    f"maximum of {most}"
+                )
+        short = [
+            f"operator {name!r} is unstable: {station.arrival_rate:.4g}/s at "
+            f"{station.service_rate:.4g}/s per processor needs at least "
+            f"{station.min_processors} processors; its maximum is {self.maximum[name]}"
+            for name, station in self.network.stations.items()
+            if name in self.maximum and station.min_processors > self.maximum[name]
+        ]
+        return "; ".join(short)
+
+
+def _checked(network: Network, limits: Limits | None, what: str) -> dict[str, int]:
+    for name, value in (limits or {}).items():
+        if name not in network.stations:
+            raise InputError(f"{what} names operator {name!r}, which the network does not have")
+        if value < 1:
+            raise InputError(f"{what} of operator {name!r} must be at least 1; got {value}")
+    return dict(limits or {})

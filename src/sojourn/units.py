@@ -1,0 +1,78 @@
+"""Durations and rates as people write them, to and from seconds and tuples per second.
+Fed by files, settings and the command line; used wherever such a value enters or is shown."""
+
+import math
+import re
+
+from sojourn.errors import InputError
+
+_SECONDS = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,  # micro sign
+    "μs": 1e-6,  # Greek mu
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+}
+_QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*")
+
+
+def parse_duration(value: object, what: str) -> float:
+    """Seconds from `500ms`, `1.5 s`, `2min`, `250us`; a bare number is seconds."""
+    number, unit = _split(value, what, "a duration such as 500ms, 1.5s or 2min")
+    if unit and unit not in _SECONDS:
+        known = ", ".join(u for u in _SECONDS if u.isascii())
+        raise InputError(f"{what}: unknown unit {unit!r} in {value!r}; known units are {known}")
+    return number * _SECONDS[unit or "s"]
+
+
+def parse_rate(value: object, what: str) -> float:
+    """Tuples per second from `13`, `13/s`, `780/min`; a bare number is per second."""
+    number, unit = _split(value, what, "a rate such as 13, 13/s or 780/min")
+    per = unit.removeprefix("/").strip()
+    if unit and (not unit.startswith("/") or per not in _SECONDS):
+        raise InputError(f"{what}: unknown unit {unit!r} in {value!r}; write 13/s, 780/min or 4/h")
+    return number / _SECONDS[per or "s"]
+
+
+def parse_number(value: object, what: str) -> float:
+    """A finite number without a unit."""
+    number, unit = _split(value, what, "a number")
+    if unit:
+        raise InputError(f"{what}: must be a plain number; got {value!r}")
+    return number
+
+
+def format_duration(seconds: float) -> str:
+    """`612 ms`, `1.25 s`, `3.4 µs`: three significant digits in the unit that suits."""
+    if math.isinf(seconds):
+        return "∞"
+    if seconds == 0:
+        return "0 ms"
+    for unit, size in (("µs", 1e-6), ("ms", 1e-3)):
+        if abs(seconds) < 999.5 * size:
+            return f"{_three_digits(seconds / size)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(number: float) -> str:
+    if abs(number) >= 100:
+        return f"{number:.0f}"
+    return f"{number:.3g}"
+
+
+def _split(value: object, what: str, expected: str) -> tuple[float, str]:
+    """The number and the unit behind it; booleans, words and infinities are refused."""
+    text = (
+        str(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
+    )
+    match = _QUANTITY.fullmatch(text)
+    number = float(match[1]) if match else math.nan
+    if match is None or not math.isfinite(number):
+        raise InputError(f"{what}: must be {expected}; got {value!r}")
+    return number, match[2]
