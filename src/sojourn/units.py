@@ -48,6 +48,15 @@ def parse_number(value: object, what: str) -> float:
     return number
 
 
+def parse_whole(value: object, what: str) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{what}: must be a whole number of at least 1; got {value!r}")
+    return value
+
+
 def format_duration(seconds: float) -> str:
     """`612 ms`, `1.25 s`, `3.4 µs`: three significant digits in the unit that suits."""
     if math.isinf(seconds):

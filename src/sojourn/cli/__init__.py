@@ -40,7 +40,7 @@ app.command()(doctor)
 def main() -> None:
     """What the `sojourn` script calls."""
     try:
-        app()
+        app(prog_name="sojourn")
     except InputError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)

@@ -3,7 +3,6 @@ Fed by a plan file and the options; solves the program asked for and hands it to
 
 import json
 import sys
-from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
@@ -24,19 +23,19 @@ from sojourn.cli.plan_report import (
 from sojourn.cli.planfile import PlanFile, read_plan_file
 from sojourn.errors import InputError
 from sojourn.queueing import Network, Plan, Step, assign_processors, min_processors, sweep
-from sojourn.units import parse_duration
+from sojourn.units import parse_duration, parse_number, parse_whole
 
 
 def plan(
     file: Annotated[Path, typer.Argument(help="Sources, operators and edges, in YAML.")],
     max_processors: Annotated[
-        int | None, typer.Option(help="Place at most this many processors for the least sojourn.")
+        str | None, typer.Option(help="Place at most this many processors for the least sojourn.")
     ] = None,
     max_sojourn: Annotated[
         str | None, typer.Option(help="Find the fewest processors for this target, e.g. 500ms.")
     ] = None,
     percentile: Annotated[
-        float | None, typer.Option(help="Hold the target for this percentile, not the mean.")
+        str | None, typer.Option(help="Hold the target for this percentile, not the mean.")
     ] = None,
     model: Annotated[
         Model, typer.Option(help="gigk uses the file's SCVs; mmk takes them all for 1.")
@@ -74,7 +73,10 @@ def plan(
         if compare:
             shown["compare"] = [comparison(network, goal, a) for a in allocations]
         if show_sweep:
-            shown["sweep"] = [asdict(step) for step in steps]
+            shown["sweep"] = [
+                {"processors": s.processors, "added": s.added, "mean_sojourn_s": s.mean_sojourn}
+                for s in steps
+            ]
         typer.echo(json.dumps(shown, indent=2, allow_nan=False))
         return
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
@@ -89,27 +91,29 @@ def plan(
 
 def _goal(
     contents: PlanFile,
-    max_processors: int | None,
+    max_processors: str | None,
     max_sojourn: str | None,
-    percentile: float | None,
+    percentile: str | None,
 ) -> Goal:
     """The options' limit, or else the file's; exactly one of the two kinds."""
     if max_processors is not None and max_sojourn is not None:
         raise InputError("--max-processors and --max-sojourn: give one of the two, not both")
-    if max_processors is not None and max_processors < 1:
-        raise InputError(f"--max-processors: must be at least 1; got {max_processors}")
-    seconds = parse_duration(max_sojourn, "--max-sojourn") if max_sojourn is not None else None
-    if seconds is not None and seconds <= 0:
-        raise InputError(f"--max-sojourn: must be above zero; got {max_sojourn!r}")
-    if max_processors is None and seconds is None:
-        max_processors, seconds = contents.max_processors, contents.max_sojourn
-    if max_processors is None and seconds is None:
+    processors, sojourn, p = contents.max_processors, contents.max_sojourn, contents.percentile
+    if max_processors is not None:
+        processors, sojourn = parse_whole(max_processors, "--max-processors"), None
+    if max_sojourn is not None:
+        processors, sojourn = None, parse_duration(max_sojourn, "--max-sojourn")
+        if sojourn <= 0:
+            raise InputError(f"--max-sojourn: must be above zero; got {max_sojourn!r}")
+    if processors is None and sojourn is None:
         raise InputError(
             "no limit: give --max-processors K or --max-sojourn T, or limits in the file"
         )
-    if percentile is not None and not 0 < percentile < 100:
-        raise InputError(f"--percentile: must lie between 0 and 100, as in 99; got {percentile:g}")
-    return Goal(max_processors, seconds, percentile or contents.percentile)
+    if percentile is not None:
+        p = parse_number(percentile, "--percentile")
+        if not 0 < p < 100:
+            raise InputError(f"--percentile: must lie between 0 and 100, as in 99; got {p:g}")
+    return Goal(processors, sojourn, p)
 
 
 def _solve(network: Network, contents: PlanFile, goal: Goal) -> Plan:

@@ -50,8 +50,8 @@ def limit_in_words(network: Network, best: Plan) -> str:
             "at the most."
         )
     worst = max(waits, key=lambda n: waits[n])
-    k = best.allocation[worst]
-    saved = network.visits(worst) * next(network.stations[worst].savings(k, 1.0))
+    more = network.stations[worst].mean_wait(best.allocation[worst] + 1)
+    saved = waits[worst] - network.visits(worst) * more
     return (
         f"{worst!r} limits this topology: its processors are {best.utilization[worst]:.0%} busy "
         f"and it holds {waits[worst] / total_wait:.0%} of all waiting; one more there would save "

@@ -12,7 +12,7 @@ import yaml
 from sojourn.errors import InputError
 from sojourn.graph import cycle_in, groups, is_loop
 from sojourn.queueing import Network, Station, traffic
-from sojourn.units import parse_duration, parse_number, parse_rate
+from sojourn.units import parse_duration, parse_number, parse_rate, parse_whole
 
 
 @dataclass(frozen=True)
@@ -275,10 +275,10 @@ class _Section:
     def whole(self, key: str) -> int | None:
         if key not in self.value:
             return None
-        value = self.value[key]
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self.fail(f"must be a whole number of at least 1; got {value!r}", key)
-        return value
+        try:
+            return parse_whole(self.value[key], "")
+        except InputError as error:
+            self.fail(str(error).removeprefix(": "), key)
 
     def name(self, key: str, known: Iterable[str], what: str) -> str:
         if key not in self.value:

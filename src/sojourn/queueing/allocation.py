@@ -40,11 +40,12 @@ class Plan:
     @staticmethod
     def of(network: Network, allocation: Mapping[str, int]) -> "Plan":
         """What the model expects of a given allocation, stable or not."""
+        sojourn = {n: s.mean_sojourn(allocation[n]) for n, s in network.stations.items()}
         return Plan(
             allocation=dict(allocation),
-            mean_sojourn=network.mean_sojourn(allocation),
+            mean_sojourn=network.weighted(sojourn),
             utilization={n: s.utilization(allocation[n]) for n, s in network.stations.items()},
-            sojourn={n: s.mean_sojourn(allocation[n]) for n, s in network.stations.items()},
+            sojourn=sojourn,
         )
 
 

@@ -2,7 +2,7 @@
 Fed by stations and gains; feeds the two programs in allocation.py."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -33,35 +33,24 @@ class Network:
     def mean_sojourn(self, allocation: Mapping[str, int]) -> float:
         """E[T] of DRS eq. 4: the mean over all tuples of time waited and served at all visits."""
         self._check(allocation)
+        return self.weighted({n: s.mean_sojourn(allocation[n]) for n, s in self.stations.items()})
+
+    def weighted(self, sojourn: Mapping[str, float]) -> float:
+        """The sum over all stations of visits × sojourn there."""
         return math.fsum(
-            self.visits(name) * station.mean_sojourn(allocation[name])
+            station.arrival_rate / self.external_rate * sojourn[name]
             for name, station in self.stations.items()
             if station.arrival_rate > 0
         )
 
     def lower_bound(self) -> float:
         """E[T] without any waiting, which no allocation goes below: (1/λ₀)·Σ λᵢ/μᵢ."""
-        return math.fsum(station.offered_load for station in self.stations.values()) / (
-            self.external_rate
-        )
+        return self._total(lambda _name: (0.0, 0.0))[0]
 
     def moments(self, allocation: Mapping[str, int]) -> tuple[float, float]:
         """E[T], and Var[T] as if the visits were independent; see `visit_variance`."""
         self._check(allocation)
-        means, variances = [], []
-        for name, station in self.stations.items():
-            if station.arrival_rate == 0:
-                continue
-            visits, service = self.visits(name), 1 / station.service_rate
-            wait, wait_variance = station.wait_moments(allocation[name])
-            if math.isinf(wait):
-                return math.inf, math.inf
-            means.append(visits * (wait + service))
-            variances.append(
-                visits * (wait_variance + station.service_scv * service**2)
-                + self.visit_variance(name) * (wait + service) ** 2
-            )
-        return math.fsum(means), math.fsum(variances)
+        return self._total(lambda name: self.stations[name].wait_moments(allocation[name]))
 
     def visit_variance(self, name: str) -> float:
         """Variance of the number of visits: a station seen less than once on average is met
@@ -80,12 +69,24 @@ class Network:
 
     def percentile_bound(self, p: float) -> float:
         """The percentile without any waiting, which no allocation goes below."""
-        variance = math.fsum(
-            (self.visits(name) * station.service_scv + self.visit_variance(name))
-            / station.service_rate**2
-            for name, station in self.stations.items()
-        )
-        return spread(self.lower_bound(), variance, p)
+        return spread(*self._total(lambda _name: (0.0, 0.0)), p)
+
+    def _total(self, wait_moments: Callable[[str], tuple[float, float]]) -> tuple[float, float]:
+        """Mean and variance of the whole sojourn, given those of the wait at each station."""
+        means, variances = [], []
+        for name, station in self.stations.items():
+            if station.arrival_rate == 0:
+                continue
+            wait, wait_variance = wait_moments(name)
+            if math.isinf(wait):
+                return math.inf, math.inf
+            visits, service = self.visits(name), 1 / station.service_rate
+            means.append(visits * (wait + service))
+            variances.append(
+                visits * (wait_variance + station.service_scv * service**2)
+                + self.visit_variance(name) * (wait + service) ** 2
+            )
+        return math.fsum(means), math.fsum(variances)
 
     def _check(self, allocation: Mapping[str, int]) -> None:
         for name in self.stations:

@@ -101,37 +101,31 @@ class Station:
         idle = self._spare_rate(k) / self.service_rate
         return k / (load + idle * inverse_blocking(k, load))
 
-    def savings(
+    def costs(
         self, k: int, mean_weight: float, variance_weight: float = 0.0, square_weight: float = 0.0
     ) -> Iterator[float]:
-        """What each further processor saves of
-        mean_weight·E[Q] + variance_weight·Var[Q] + square_weight·(E[T]² - 1/μ²),
-        first from k to k+1, and on for ever. Each is one step of the recursion, not a fresh sum."""
+        """What waiting costs with k, k+1, k+2, … processors (k stable), without end:
+        mean_weight·E[Q] + variance_weight·Var[Q] + square_weight·(E[T]² - 1/μ²).
+        Each is one step of the recursion, not a fresh sum."""
         load, rate = self.offered_load, self.service_rate
         if load == 0 or self.variability == 0:
             while True:
                 yield 0.0
-        tail = variance_weight > 0 or square_weight > 0
-        service = 1 / rate
-        wait, variance = self.wait_moments(k)
-        cost = mean_weight * wait
-        if tail:
-            cost += variance_weight * variance
-            cost += square_weight * wait * (wait + 2 * service)
+        service, scale = 1 / rate, self.variability / rate
         inverse = inverse_blocking(k, load)
-        scale = self.variability / rate
+        idle = self._spare_rate(k) / rate
         while True:
+            delayed = k / (load + idle * inverse)
+            wait = scale * delayed / idle
+            cost = mean_weight * wait
+            if variance_weight:
+                cost += variance_weight * delayed * (2 - delayed) * (scale / idle) ** 2
+            if square_weight:
+                cost += square_weight * wait * (wait + 2 * service)
+            yield cost
             k += 1
             inverse = 1 + k / load * inverse
             idle = k - load
-            delayed = k / (load + idle * inverse)
-            wait = scale * delayed / idle
-            lower = mean_weight * wait
-            if tail:
-                lower += variance_weight * delayed * (2 - delayed) * (scale / idle) ** 2
-                lower += square_weight * wait * (wait + 2 * service)
-            yield cost - lower
-            cost = lower
 
     def _spare_rate(self, k: int) -> float:
         """kμ - λ, worked out exactly where the two are so close that digits would cancel."""

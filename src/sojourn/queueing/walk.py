@@ -33,25 +33,24 @@ class Walk:
         λ₀·E[T] and λ₀·Var[T] most; yield by how much. Ends when nothing more can be saved."""
         allocation, maximum = self.allocation, self.maximum
         names = list(self.network.stations)
-        pending = []
-        steps = []
+        series, ahead, pending = [], [], []
         for index, (name, station) in enumerate(self.network.stations.items()):
+            rate = station.arrival_rate
             revisits = self.network.visit_variance(name) * self.network.external_rate
-            steps.append(
-                station.savings(
-                    allocation[name],
-                    mean_weight * station.arrival_rate,
-                    variance_weight * station.arrival_rate,
-                    variance_weight * revisits,
-                )
+            costs = station.costs(
+                allocation[name],
+                mean_weight * rate,
+                variance_weight * rate,
+                variance_weight * revisits,
             )
+            before, after = next(costs), next(costs)
+            series.append(costs)
+            ahead.append(after)
             if allocation[name] < maximum.get(name, math.inf):
-                pending.append((-next(steps[index]), index))
+                pending.append((after - before, index))
         heapq.heapify(pending)
-        while pending:
-            negated, index = pending[0]
-            if negated >= 0:
-                return
+        while pending and pending[0][0] < 0:
+            loss, index = pending[0]
             name = names[index]
             allocation[name] += 1
             self.total += 1
@@ -59,8 +58,10 @@ class Walk:
             if maximum and allocation[name] >= maximum.get(name, math.inf):
                 heapq.heappop(pending)
             else:
-                heapq.heapreplace(pending, (-next(steps[index]), index))
-            yield -negated
+                after = next(series[index])
+                heapq.heapreplace(pending, (after - ahead[index], index))
+                ahead[index] = after
+            yield -loss
 
     def means(self) -> Iterator[float]:
         """E[T] before the first addition and after each. It is kept up to date by what each one
