@@ -209,8 +209,8 @@ def test_the_installed_script_ends_with_code_2_and_no_traceback() -> None:
         ("{rate: 13}", "{rate: 13", ": is not valid YAML: "),
         ("{rate: 13}", "&a {rate: 13}\n  b: *a", ":3: aliases (*name) are not supported"),
         (
-            "{rate: 13}",
-            "!!python/object:os.system {}",
+            "13}",
+            "!!python/name:os.system x}",
             ":2: is not valid YAML: could not determine",
         ),
     ],
