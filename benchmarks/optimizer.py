@@ -100,10 +100,8 @@ def table_ii(repeats: int) -> list[dict[str, Any]]:
     for most, paper_ms in TABLE_II_MS.items():
         plan = assign_processors(VLD, most)
         taken, allocation = literal_assign(VLD, most)
-        same = math.isclose(
-            VLD.mean_sojourn(dict(zip(VLD.stations, allocation, strict=True))),
-            plan.mean_sojourn,
-        )
+        literal_mean = VLD.mean_sojourn(dict(zip(VLD.stations, allocation, strict=True)))
+        assert math.isclose(literal_mean, plan.mean_sojourn), (allocation, plan.allocation)
         ours = seconds(lambda most=most: assign_processors(VLD, most), repeats)  # type: ignore[misc]
         slow = seconds(lambda most=most: literal_assign(VLD, most), repeats)  # type: ignore[misc]
         rows.append(
@@ -113,7 +111,6 @@ def table_ii(repeats: int) -> list[dict[str, Any]]:
                 "ours": ours,
                 "literal": slow,
                 "ratio": slow["median_s"] / ours["median_s"],
-                "same_optimum": same,
                 "rounds": taken,
             }
         )
@@ -274,7 +271,8 @@ def report(results: dict[str, Any]) -> None:
             f"{row['max_processors']:>6} {row['paper_ms']:>8.3f} {ours['median_s'] * 1e3:>8.3f} "
             f"{spread:>17} {row['literal']['median_s'] * 1e3:>9.3f} {row['ratio']:>6.1f}×"
         )
-    print("\n3 operators, K = 192, by how much of it stability already needs")
+    print("\n3 operators, K = 192, by how much of it stability already needs (the bound of 10× is")
+    print("for the papers' case, above; with 9 in 10 needed, few rounds are left to be faster in)")
     for row in results["at_192"]:
         for name in ("program_6", "program_8"):
             print(

@@ -19,6 +19,7 @@ _SECONDS = {
     "h": 3600.0,
     "d": 86400.0,
 }
+_MAX_DIGITS = 12
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*")
 
 
@@ -28,7 +29,7 @@ def parse_duration(value: object, what: str) -> float:
     if unit and unit not in _SECONDS:
         known = ", ".join(u for u in _SECONDS if u.isascii())
         raise InputError(f"{what}: unknown unit {unit!r} in {value!r}; known units are {known}")
-    return number * _SECONDS[unit or "s"]
+    return _finite(number * _SECONDS[unit or "s"], value, what)
 
 
 def parse_rate(value: object, what: str) -> float:
@@ -37,7 +38,7 @@ def parse_rate(value: object, what: str) -> float:
     per = unit.removeprefix("/").strip()
     if unit and (not unit.startswith("/") or per not in _SECONDS):
         raise InputError(f"{what}: unknown unit {unit!r} in {value!r}; write 13/s, 780/min or 4/h")
-    return number / _SECONDS[per or "s"]
+    return _finite(number / _SECONDS[per or "s"], value, what)
 
 
 def parse_number(value: object, what: str) -> float:
@@ -50,10 +51,12 @@ def parse_number(value: object, what: str) -> float:
 
 def parse_whole(value: object, what: str) -> int:
     """A whole number of at least 1."""
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{what}: must be a whole number of at least 1; got {value!r}")
+    text = str(value) if isinstance(value, str) else ""
+    if text.strip().isdecimal() and len(text) <= _MAX_DIGITS:
+        value = int(text)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 10**_MAX_DIGITS:
+        shown = value if isinstance(value, float) else _shown(value)
+        raise InputError(f"{what}: must be a whole number of at least 1; got {shown}")
     return value
 
 
@@ -77,11 +80,26 @@ def _three_digits(number: float) -> str:
 
 def _split(value: object, what: str, expected: str) -> tuple[float, str]:
     """The number and the unit behind it; booleans, words and infinities are refused."""
-    text = (
-        str(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else ""
-    )
-    match = _QUANTITY.fullmatch(text)
-    number = float(match[1]) if match else math.nan
-    if match is None or not math.isfinite(number):
-        raise InputError(f"{what}: must be {expected}; got {value!r}")
-    return number, match[2]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**300:
+        value = float(value)
+    usable = isinstance(value, float | str)
+    match = _QUANTITY.fullmatch(str(value)) if usable else None
+    if match is None:
+        raise InputError(f"{what}: must be {expected}; got {_shown(value)}")
+    return _finite(float(match[1]), value, what), match[2]
+
+
+def _finite(number: float, value: object, what: str) -> float:
+    if not math.isfinite(number):
+        raise InputError(f"{what}: is more than numbers can hold; got {_shown(value)}")
+    return number
+
+
+def _shown(value: object) -> str:
+    """A value as a message quotes it; one too long to print is named by its kind."""
+    if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
+        return "a number of many digits"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

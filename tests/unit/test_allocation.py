@@ -90,7 +90,6 @@ def test_program_8_equals_exhaustive_search(data: st.DataObject, p: float | None
 
 
 def test_mean_and_tail_can_want_different_placements() -> None:
-    """Without the search of the corners, the walk by the mean would need one processor more."""
     network = Network(
         {"slow": Station(0.02, 0.1), "quick": Station(10, 2.5), "mid": Station(1, 1.6)}, 10
     )
@@ -99,6 +98,29 @@ def test_mean_and_tail_can_want_different_placements() -> None:
     by_mean = assign_processors(network, plan.processors)
     assert network.percentile(plan.allocation, 99) <= target
     assert network.percentile(by_mean.allocation, 99) > target
+
+
+def test_a_corner_that_no_tangent_walk_finds() -> None:
+    """Without the search of the corners this answer would be one processor too many."""
+    network = Network(
+        {
+            "s0": Station(2.2486362906968247, 0.9336200109436746, 2.0939038852267284, 0.34687243),
+            "s1": Station(0.019406256132168582, 0.04311633586284217, 1.0589942253, 0.1738659287),
+            "s2": Station(0.05200763902984531, 0.0978140767472957, 0.641905853308, 0.2461811176),
+        },
+        1.0,
+    )
+    target = 4.9999423100842995
+    fewest = min(
+        sum(a.values()) for a in everything(network, {}, {}) if network.percentile(a, 70) <= target
+    )
+    assert min_processors(network, target, 70).processors == fewest == 8
+
+
+def test_a_target_at_the_bound_takes_no_longer_than_others() -> None:
+    """Rounding makes E[T] equal its bound at last; getting there must not be quadratic."""
+    network = Network({f"s{i}": Station(5 + i % 7, 1 + i % 3) for i in range(300)}, 10)
+    assert min_processors(network, network.lower_bound() * (1 + 1e-13)).feasible
 
 
 def test_never_more_than_asked_for() -> None:
@@ -164,7 +186,7 @@ def test_a_target_below_the_bound_is_refused_and_one_above_is_met() -> None:
         )
     assert min_processors(network, bound * (1 + 1e-12)).feasible
     tail = network.percentile_bound(99)
-    assert "a 99th percentile of" in min_processors(network, tail * 0.999, 99).reason
+    assert "a p99 sojourn of" in min_processors(network, tail * 0.999, 99).reason
     assert min_processors(network, tail * (1 + 1e-9), 99).feasible
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import ciw
 import pytest
+from documented import stated
 
 from sojourn.queueing import Network, Station, traffic
 
@@ -78,11 +79,11 @@ LOOP = Case(
 
 
 @pytest.mark.parametrize(
-    ("case", "low", "high"),
-    [(STATION, -0.05, 0.05), (TANDEM, -0.05, 0.20), (LOOP, -0.25, 0.05)],
+    ("case", "row"),
+    [(STATION, "one station"), (TANDEM, "three stations in tandem"), (LOOP, "a split and a loop")],
     ids=["station", "tandem", "loop"],
 )
-def test_the_model_agrees_with_ciw(case: Case, low: float, high: float) -> None:
+def test_the_model_agrees_with_ciw(case: Case, row: str) -> None:
     runs = [case.simulate(seed) for seed in range(REPLICATIONS)]
     means = [statistics.fmean(run) for run in runs]
     centre = statistics.fmean(means)
@@ -91,8 +92,6 @@ def test_the_model_agrees_with_ciw(case: Case, low: float, high: float) -> None:
     modelled = network.mean_sojourn(case.processors)
     assert half_width < 0.08 * centre
     assert abs(modelled - centre) <= half_width, f"{modelled=} {centre=} {half_width=}"
-    # The percentiles' error as docs/model.md states it; the simulation's own noise is in it.
     together = statistics.quantiles([sojourn for run in runs for sojourn in run], n=100)
     for p in (90, 95, 99):
-        error = network.percentile(case.processors, p) / together[p - 1] - 1
-        assert low <= error <= high, f"{p=} {error=:+.3f}"
+        stated(row, p, [network.percentile(case.processors, p) / together[p - 1] - 1])

@@ -108,7 +108,10 @@ def test_wait_percentile_inverts_the_tail(
         assert exceeding == pytest.approx(1 - p / 100, rel=1e-6)
 
 
-@pytest.mark.parametrize(("arrival", "service", "needed"), [(3, 1, 4), (0.3, 0.1, 4), (2.5, 1, 3)])
+@pytest.mark.parametrize(
+    ("arrival", "service", "needed"),
+    [(3, 1, 4), (0.3, 0.1, 4), (2.5, 1, 3), (1e9, 1, 10**9 + 1)],
+)
 def test_whole_loads_need_one_more(arrival: float, service: float, needed: int) -> None:
     station = Station(arrival, service)
     assert station.min_processors == needed
@@ -128,11 +131,13 @@ def test_an_idle_station_never_waits() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-1, 1), "arrival_rate must be zero or more"),
-        ((1, 0), "service_rate must be above zero"),
-        ((1, math.inf), "service_rate must be above zero"),
-        ((1, 1, -0.1), "arrival_scv must be zero or more"),
-        ((1, 1, 1, math.nan), "service_scv must be zero or more"),
+        ((-1, 1), "arrival_rate must lie between 0 and"),
+        ((1, 0), "service_rate must lie between"),
+        ((1, math.inf), "service_rate must lie between"),
+        ((1e20, 1), "arrival_rate must lie between 0 and 1e[+]15; got 1e[+]20"),
+        ((1e12, 1e-3), "would need 1e[+]15 processors; the model takes up to 1e[+]09"),
+        ((1, 1, -0.1), "arrival_scv must lie between 0 and"),
+        ((1, 1, 1, math.nan), "service_scv must lie between 0 and"),
     ],
 )
 def test_impossible_stations_are_refused(arguments: tuple[float, ...], message: str) -> None:

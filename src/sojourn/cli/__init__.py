@@ -1,8 +1,10 @@
 """The command line: one module per command. Mistakes of the user end with one line and code 2."""
 
 import sys
+from typing import NoReturn
 
 import typer
+from typer.exceptions import TyperException
 
 from sojourn import __version__
 from sojourn.cli.doctor import doctor
@@ -39,8 +41,17 @@ app.command()(doctor)
 
 def main() -> None:
     """What the `sojourn` script calls."""
+    arguments = sys.argv[1:] or ["--help"]
     try:
-        app(prog_name="sojourn")
+        sys.exit(app(arguments, prog_name="sojourn", standalone_mode=False) or 0)
     except InputError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        _refuse(str(error))
+    except TyperException as error:
+        _refuse(f"{error.format_message()} (see sojourn --help)")
+
+
+def _refuse(message: str) -> NoReturn:
+    """One line on standard error, whatever the user's own text has in it, and code 2."""
+    line = " ".join(part.strip() for part in message.splitlines())
+    typer.echo(f"error: {line}", err=True)
+    sys.exit(2)

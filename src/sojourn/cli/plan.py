@@ -2,7 +2,6 @@
 Fed by a plan file and the options; solves the program asked for and hands it to the report."""
 
 import json
-import sys
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +23,8 @@ from sojourn.cli.planfile import PlanFile, read_plan_file
 from sojourn.errors import InputError
 from sojourn.queueing import Network, Plan, Step, assign_processors, min_processors, sweep
 from sojourn.units import parse_duration, parse_number, parse_whole
+
+_WIDE = 1000  # figures are never cut off; a narrow terminal wraps the line
 
 
 def plan(
@@ -62,14 +63,14 @@ def plan(
     best = _solve(network, contents, goal)
     if not best.feasible:
         raise InputError(f"{file}: {best.reason}")
-    allocations = _allocations(compare, network) if compare else []
+    allocations = _allocations(compare, network) if compare is not None else []
     if plot and not show_sweep:
         raise InputError("--plot: draws the sweep; add --sweep")
     steps = _steps(network, contents, goal, best) if show_sweep else []
     if plot:
         draw(plot, contents.name, network, goal, best, steps)
     if as_json:
-        shown = record(contents.name, model, network, goal, best)
+        shown = record(contents.name, model, network, goal, best, contents.maximum)
         if compare:
             shown["compare"] = [comparison(network, goal, a) for a in allocations]
         if show_sweep:
@@ -79,8 +80,8 @@ def plan(
             ]
         typer.echo(json.dumps(shown, indent=2, allow_nan=False))
         return
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-    print_plan(console, contents.name, network, goal, best)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_WIDE)
+    print_plan(console, contents.name, network, goal, best, contents.maximum)
     if compare:
         print_comparison(console, network, goal, best, allocations)
     if show_sweep:
@@ -130,12 +131,15 @@ def _allocations(text: str, network: Network) -> list[dict[str, int]]:
     found = []
     for part in text.split(","):
         numbers = part.strip().split(":")
-        if len(numbers) != len(names) or not all(n.isdecimal() and int(n) > 0 for n in numbers):
+        try:
+            if len(numbers) != len(names):
+                raise InputError("")
+            found.append({n: parse_whole(k, "") for n, k in zip(names, numbers, strict=True)})
+        except InputError as error:
             raise InputError(
-                f"--compare: {part.strip()!r} must be {len(names)} whole numbers of at least 1, "
-                f"for {':'.join(names)}"
-            )
-        found.append(dict(zip(names, map(int, numbers), strict=True)))
+                f"--compare: {part.strip()[:60]!r} must be {len(names)} whole numbers of at least "
+                f"1, for {':'.join(names)}"
+            ) from error
     return found
 
 

@@ -2,6 +2,7 @@
 sweep as a table and a plot, and all of it as JSON. Fed by the command; feeds the user's eyes."""
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -36,7 +37,7 @@ class Goal:
     percentile: float | None
 
 
-def limit_in_words(network: Network, best: Plan) -> str:
+def limit_in_words(network: Network, best: Plan, maximum: Mapping[str, int]) -> str:
     """What keeps E[T] from being lower, and what one more processor would change."""
     waits = {name: _wait_share(network, best, name) for name in network.stations}
     total_wait = math.fsum(waits.values())
@@ -50,13 +51,15 @@ def limit_in_words(network: Network, best: Plan) -> str:
             "at the most."
         )
     worst = max(waits, key=lambda n: waits[n])
+    start = (
+        f"{worst!r} limits this topology: its processors are {best.utilization[worst]:.0%} busy "
+        f"and it holds {waits[worst] / total_wait:.0%} of all waiting; "
+    )
+    if best.allocation[worst] >= maximum.get(worst, math.inf):
+        return f"{start}it has all of its maximum of {maximum[worst]} processors."
     more = network.stations[worst].mean_wait(best.allocation[worst] + 1)
     saved = waits[worst] - network.visits(worst) * more
-    return (
-        f"{worst!r} limits this topology: its processors are {best.utilization[worst]:.0%} busy "
-        f"and it holds {waits[worst] / total_wait:.0%} of all waiting; one more there would save "
-        f"{format_duration(saved)}."
-    )
+    return f"{start}one more there would save {format_duration(saved)}."
 
 
 def _wait_share(network: Network, best: Plan, name: str) -> float:
@@ -64,7 +67,9 @@ def _wait_share(network: Network, best: Plan, name: str) -> float:
     return network.visits(name) * network.stations[name].mean_wait(best.allocation[name])
 
 
-def record(name: str, model: Model, network: Network, goal: Goal, best: Plan) -> dict[str, Any]:
+def record(
+    name: str, model: Model, network: Network, goal: Goal, best: Plan, maximum: Mapping[str, int]
+) -> dict[str, Any]:
     """The whole plan for JSON."""
     return {
         "topology": name,
@@ -90,7 +95,7 @@ def record(name: str, model: Model, network: Network, goal: Goal, best: Plan) ->
             }
             for name, station in network.stations.items()
         ],
-        "limit": limit_in_words(network, best),
+        "limit": limit_in_words(network, best, maximum),
     }
 
 
@@ -113,7 +118,14 @@ def _share(network: Network, best: Plan, name: str) -> float:
     return network.visits(name) * best.sojourn[name] / best.mean_sojourn
 
 
-def print_plan(console: Console, title: str, network: Network, goal: Goal, best: Plan) -> None:
+def print_plan(
+    console: Console,
+    title: str,
+    network: Network,
+    goal: Goal,
+    best: Plan,
+    maximum: Mapping[str, int],
+) -> None:
     """The table of operators, the totals, and what limits them."""
     table = _table(
         "operator",
@@ -142,12 +154,12 @@ def print_plan(console: Console, title: str, network: Network, goal: Goal, best:
     tail = ""
     if goal.percentile:
         reached = network.percentile(best.allocation, goal.percentile)
-        tail = f", {goal.percentile:g}th percentile about {format_duration(reached)}"
+        tail = f", p{goal.percentile:.10g} about {format_duration(reached)}"
     console.print(
         f"{best.processors} processors: mean sojourn {format_duration(best.mean_sojourn)}{tail} "
         f"(without any waiting {format_duration(network.lower_bound())})."
     )
-    console.print(limit_in_words(network, best))
+    console.print(limit_in_words(network, best, maximum))
 
 
 def print_comparison(
@@ -160,7 +172,7 @@ def print_comparison(
     """The user's own allocations beside the plan."""
     columns = [":".join(network.stations), "processors", "mean sojourn", "against plan"]
     if goal.percentile:
-        columns.append(f"{goal.percentile:g}th percentile")
+        columns.append(f"p{goal.percentile:.10g}")
     table = _table(*columns)
     for allocation, label in [(best.allocation, " plan"), *((a, "") for a in allocations)]:
         mean = network.mean_sojourn(allocation)
@@ -189,7 +201,8 @@ def print_sweep(console: Console, best: Plan, steps: list[Step]) -> None:
     table = _table("processors", "mean sojourn", "last one to")
     every = math.ceil(len(steps) / _SWEEP_ROWS)
     for index, step in enumerate(steps):
-        chosen = step.processors == best.processors
+        same = math.isclose(step.mean_sojourn, best.mean_sojourn, rel_tol=1e-6)
+        chosen = same and step.processors == best.processors
         if chosen or index % every == 0 or index == len(steps) - 1:
             mark = " ← plan" if chosen else ""
             table.add_row(
@@ -198,6 +211,8 @@ def print_sweep(console: Console, best: Plan, steps: list[Step]) -> None:
                 f"{step.added or ''}{mark}",
             )
     console.print(table)
+    if not any(math.isclose(s.mean_sojourn, best.mean_sojourn, rel_tol=1e-6) for s in steps):
+        console.print("The sweep places processors for the mean; the plan does for its percentile.")
     if every > 1:
         console.print(f"Every {every}th of {len(steps)} points is shown; --json has them all.")
 
@@ -250,12 +265,15 @@ def draw(
         + ":".join(map(str, islice(best.allocation.values(), 8)))
         + (":…" if len(best.allocation) > 8 else ""),
     )
-    axes.set(title=name, xlabel="processors", ylabel=f"E[T] in {unit}", ylim=(0, None))
+    axes.set_title(name, parse_math=False)
+    axes.set(xlabel="processors", ylabel=f"E[T] in {unit}", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend()
     axes.grid(alpha=0.3)
     try:
-        figure.savefig(path, dpi=150)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box is shown instead
+            figure.savefig(path, dpi=150)
     except OSError as error:
         raise InputError(f"--plot: {path} cannot be written: {error.strerror}") from error
     finally:

@@ -1,18 +1,15 @@
 """The file that `sojourn plan` reads: sources, operators, edges and limits in YAML, checked line
 by line. Fed by the command; feeds it a network."""
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
 
-import yaml
-
+from sojourn.cli.section import Section, read_section
 from sojourn.errors import InputError
 from sojourn.graph import cycle_in, groups, is_loop
 from sojourn.queueing import Network, Station, traffic
-from sojourn.units import parse_duration, parse_number, parse_rate, parse_whole
+from sojourn.units import parse_duration, parse_number, parse_rate
 
 
 @dataclass(frozen=True)
@@ -59,15 +56,13 @@ class PlanFile:
                 gains[edge.sender, edge.receiver] = edge.gain
         rates = traffic(external, gains)
         exponential = model == "mmk"
-        stations = {
-            name: Station(
-                rates[name],
-                entry.service_rate,
-                1.0 if exponential else entry.arrival_scv,
-                1.0 if exponential else entry.service_scv,
-            )
-            for name, entry in self.operators.items()
-        }
+        stations = {}
+        for name, entry in self.operators.items():
+            scvs = (1.0, 1.0) if exponential else (entry.arrival_scv, entry.service_scv)
+            try:
+                stations[name] = Station(rates[name], entry.service_rate, *scvs)
+            except InputError as error:
+                raise InputError(f"operator {name!r}: {error}") from error
         return Network(stations, sum(self.sources.values()))
 
     @property
@@ -83,13 +78,7 @@ class PlanFile:
 
 def read_plan_file(path: Path) -> PlanFile:
     """Read and check a file, or say which line is wrong and how."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: is not a text file in UTF-8 ({error.reason})") from error
-    top = _Section(*_parse(text, str(path)), path=str(path), place=())
+    top = read_section(path)
     top.check_keys("name", "sources", "operators", "edges", "limits")
     sources = {
         name: entry.number("rate", parse_rate, above=0.0)
@@ -115,7 +104,7 @@ def read_plan_file(path: Path) -> PlanFile:
     if limits:
         limits.check_keys("max_processors", "max_sojourn", "percentile")
     plan = PlanFile(
-        name=str(top.value.get("name", path.stem)),
+        name=top.text("name", path.stem),
         sources=sources,
         operators=operators,
         edges=edges,
@@ -130,7 +119,7 @@ def read_plan_file(path: Path) -> PlanFile:
     return plan
 
 
-def _operator(entry: "_Section") -> OperatorEntry:
+def _operator(entry: Section) -> OperatorEntry:
     if ("service_time" in entry.value) == ("service_rate" in entry.value):
         entry.fail("needs either service_time or service_rate")
     if "service_time" in entry.value:
@@ -150,7 +139,7 @@ def _operator(entry: "_Section") -> OperatorEntry:
 
 
 def _edges(
-    top: "_Section", sources: Mapping[str, float], operators: Mapping[str, OperatorEntry]
+    top: Section, sources: Mapping[str, float], operators: Mapping[str, OperatorEntry]
 ) -> tuple[Edge, ...]:
     raw = top.value.get("edges")
     if not isinstance(raw, list) or not raw:
@@ -175,7 +164,7 @@ def _edges(
 
 
 def _check_shape(
-    top: "_Section",
+    top: Section,
     sources: Mapping[str, float],
     operators: Mapping[str, OperatorEntry],
     edges: Iterable[Edge],
@@ -205,141 +194,3 @@ def _check_shape(
     for name in sources:
         if not forward[name]:
             top.fail("feeds nothing: add an edge from it", "sources", name)
-
-
-@dataclass(frozen=True)
-class _Section:
-    """A mapping of the file that knows where it stands, so that every complaint names its place."""
-
-    value: dict[str, Any]
-    lines: Mapping[tuple[str | int, ...], int]
-    path: str
-    place: tuple[str | int, ...]
-
-    def fail(self, message: str, *below: str | int) -> NoReturn:
-        place = (*self.place, *below)
-        dotted = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place).lstrip(".")
-        line = next(
-            self.lines[place[:n]] for n in range(len(place), -1, -1) if place[:n] in self.lines
-        )
-        raise InputError(f"{self.path}:{line}: {dotted + ': ' if dotted else ''}{message}")
-
-    def section(self, *below: str | int) -> "_Section":
-        value: Any = self.value
-        for key in below:
-            value = value[key]
-        if not isinstance(value, dict):
-            self.fail(f"must be a mapping of keys to values; got {value!r}", *below)
-        return _Section(value, self.lines, self.path, (*self.place, *below))
-
-    def entries(self, key: str, *known: str) -> Iterable[tuple[str, "_Section"]]:
-        if not self.value.get(key):
-            self.fail(f"needs {key} with at least one entry", *([key] if key in self.value else []))
-        section = self.section(key)
-        for name in section.value:
-            entry = section.section(name)
-            entry.check_keys(*known)
-            yield name, entry
-
-    def check_keys(self, *known: str) -> None:
-        for key in self.value:
-            if key not in known:
-                self.fail(f"unknown key{_nearest(key, known)}", key)
-
-    def number(
-        self,
-        key: str,
-        parse: Callable[[object, str], float],
-        default: float | None = None,
-        above: float | None = None,
-    ) -> float:
-        if key not in self.value:
-            if default is None:
-                self.fail(f"needs {key}")
-            return default
-        try:
-            number = parse(self.value[key], "")
-        except InputError as error:
-            self.fail(str(error).removeprefix(": "), key)
-        if above is not None and number <= above:
-            self.fail(f"must be above {above:g}; got {self.value[key]!r}", key)
-        if number < 0:
-            self.fail(f"must not be negative; got {self.value[key]!r}", key)
-        return number
-
-    def optional(
-        self, key: str, parse: Callable[[object, str], float], above: float
-    ) -> float | None:
-        return self.number(key, parse, above=above) if key in self.value else None
-
-    def whole(self, key: str) -> int | None:
-        if key not in self.value:
-            return None
-        try:
-            return parse_whole(self.value[key], "")
-        except InputError as error:
-            self.fail(str(error).removeprefix(": "), key)
-
-    def name(self, key: str, known: Iterable[str], what: str) -> str:
-        if key not in self.value:
-            self.fail(f"needs {key}")
-        value = self.value[key]
-        if value not in known:
-            self.fail(f"unknown {what} {value!r}{_nearest(str(value), known)}", key)
-        return str(value)
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    known = list(known)
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-
-
-def _parse(text: str, path: str) -> tuple[dict[str, Any], dict[tuple[str | int, ...], int]]:
-    """The YAML as plain values, and the line of every key and item."""
-    lines: dict[tuple[str | int, ...], int] = {(): 1}
-    loader = yaml.SafeLoader(text)
-
-    def build(node: yaml.Node, place: tuple[str | int, ...]) -> Any:
-        if isinstance(node, yaml.MappingNode):
-            mapping: dict[str, Any] = {}
-            for key_node, value_node in node.value:
-                line = key_node.start_mark.line + 1
-                key = loader.construct_object(key_node)
-                if not isinstance(key, str):
-                    raise InputError(
-                        f"{path}:{line}: the key {key!r} must be text; put it in quotes"
-                    )
-                if key in mapping:
-                    raise InputError(f"{path}:{line}: the key {key!r} is given twice")
-                lines[*place, key] = line
-                mapping[key] = build(value_node, (*place, key))
-            return mapping
-        if isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                lines[*place, index] = item.start_mark.line + 1
-            return [build(item, (*place, index)) for index, item in enumerate(node.value)]
-        return loader.construct_object(node)
-
-    try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                mark = event.start_mark
-                line = f":{mark.line + 1}" if mark else ""
-                raise InputError(f"{path}{line}: aliases (*name) are not supported; write it out")
-        node = loader.get_single_node()
-        value = build(node, ()) if node else None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise InputError(f"{path}{line}: is not valid YAML: {problem}") from error
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path}: is not valid YAML: {error}") from error
-    finally:
-        loader.dispose()
-    if not isinstance(value, dict):
-        raise InputError(f"{path}:1: must hold sources, operators and edges; got {value!r}")
-    return value, lines

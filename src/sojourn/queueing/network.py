@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from sojourn.errors import InputError
-from sojourn.graph import cycle_in, groups, is_loop
+from sojourn.graph import groups, is_loop
 from sojourn.queueing.station import Station, check_percentile
 
 
@@ -132,28 +132,45 @@ def traffic(
             for receiver, gain in onward[sender].items():
                 if receiver not in members:
                     rates[receiver] += rates[sender] * gain
+    for vertex, rate in rates.items():
+        if not math.isfinite(rate):
+            raise InputError(f"the gains before {vertex!r} multiply to more than numbers can hold")
     return rates
 
 
 def _solve_loop(
     group: list[str], onward: Mapping[str, Mapping[str, float]], rates: dict[str, float]
 ) -> None:
-    """Replace what enters a group of mutually reachable vertices by what flows in it."""
-    import numpy as np
+    """Replace what enters a group of mutually reachable vertices by what flows in it.
 
-    position = {vertex: i for i, vertex in enumerate(group)}
-    matrix = np.zeros((len(group), len(group)))
-    for sender in group:
-        for receiver, gain in onward[sender].items():
-            if receiver in position:
-                matrix[position[receiver], position[sender]] = gain
-    growth = float(max(abs(np.linalg.eigvals(matrix))))
-    if growth >= 1 - 1e-12:
-        path = " → ".join(cycle_in(group, onward))
-        raise InputError(
-            f"the loop {path} diverges: each round multiplies its tuples by {growth:.3g}; "
-            "lower a gain in it so that less comes back than went in"
-        )
-    entering = np.array([rates[vertex] for vertex in group])
-    flowing = np.linalg.solve(np.eye(len(group)) - matrix, entering)
-    rates.update(zip(group, flowing.tolist(), strict=True))
+    Vertices are eliminated one by one: paths through v become edges around it, and what returns
+    to v itself counts as many times as 1/(1 - gain back to v). Nothing is subtracted but there,
+    so a loop diverges exactly where a gain back reaches 1, and its path is at hand."""
+    members = set(group)
+    gains = {u: {w: g for w, g in onward[u].items() if w in members} for u in group}
+    paths: dict[tuple[str, str], tuple[str, ...]]
+    paths = {(u, w): (u, w) for u in group for w in gains[u]}
+    stages: list[tuple[str, dict[str, float], dict[str, float], float]] = []
+    for v in group:
+        back = gains[v].pop(v, 0.0)
+        if back >= 1 - 1e-12:
+            loop = " → ".join(paths[v, v])
+            raise InputError(
+                f"the loop {loop} diverges: every tuple that passes {v!r} comes back "
+                f"{back:.4g} times on average; lower a gain so that it is less than once"
+            )
+        times = 1 / (1 - back)
+        out = gains.pop(v)
+        senders = {u: gains[u].pop(v) for u in gains if v in gains[u]}
+        for w, gain in out.items():
+            rates[w] += rates[v] * times * gain
+        for u, into in senders.items():
+            for w, gain in out.items():
+                around = into * times * gain
+                if around > gains[u].get(w, 0.0):
+                    paths[u, w] = (*paths[u, v], *paths[v, w][1:])
+                gains[u][w] = gains[u].get(w, 0.0) + around
+        stages.append((v, senders, out, times))
+    for v, senders, _, times in reversed(stages):
+        # What was eliminated after v knows its flow now, and sends v its part.
+        rates[v] = (rates[v] + math.fsum(rates[u] * g for u, g in senders.items())) * times

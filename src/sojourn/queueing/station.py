@@ -19,6 +19,11 @@ from sojourn.errors import InputError
 # although their nearest binary fractions do not.
 _SATURATION = 1e-12
 
+# Beyond these no stream is meant, and squares and sums would leave the range of numbers.
+_MAX_LOAD = 1e9
+_MAX_RATE = 1e15
+_MAX_SCV = 1e6
+
 
 @dataclass(frozen=True, slots=True)
 class Station:
@@ -31,12 +36,24 @@ class Station:
     service_scv: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("arrival_rate", "arrival_scv", "service_scv"):
+        for name, most in (
+            ("arrival_rate", _MAX_RATE),
+            ("arrival_scv", _MAX_SCV),
+            ("service_scv", _MAX_SCV),
+        ):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InputError(f"{name} must be zero or more and finite; got {value}")
-        if not (math.isfinite(self.service_rate) and self.service_rate > 0):
-            raise InputError(f"service_rate must be above zero, finite; got {self.service_rate}")
+            if not 0 <= value <= most:
+                raise InputError(f"{name} must lie between 0 and {most:g}; got {value}")
+        if not 1 / _MAX_RATE <= self.service_rate <= _MAX_RATE:
+            raise InputError(
+                f"service_rate must lie between {1 / _MAX_RATE:g} and {_MAX_RATE:g}; "
+                f"got {self.service_rate}"
+            )
+        if self.offered_load > _MAX_LOAD:
+            raise InputError(
+                f"{self.arrival_rate:.4g}/s at {self.service_rate:.4g}/s each would need "
+                f"{self.offered_load:.4g} processors; the model takes up to {_MAX_LOAD:g}"
+            )
 
     @property
     def offered_load(self) -> float:
@@ -46,10 +63,8 @@ class Station:
     @property
     def min_processors(self) -> int:
         """The fewest processors with which the queue does not grow for ever."""
-        k = max(1, math.floor(self.offered_load))
-        while not self.is_stable(k):
-            k += 1
-        return k
+        k = max(1, math.floor(self.offered_load / (1 - _SATURATION)))
+        return k if self.is_stable(k) else k + 1
 
     @property
     def variability(self) -> float:
@@ -130,7 +145,7 @@ class Station:
     def _spare_rate(self, k: int) -> float:
         """kμ - λ, worked out exactly where the two are so close that digits would cancel."""
         spare = k * self.service_rate - self.arrival_rate
-        if spare > 1e-6 * self.arrival_rate:
+        if spare > 1e-3 * self.arrival_rate:
             return spare
         return float(k * Fraction(self.service_rate) - Fraction(self.arrival_rate))
 

@@ -11,7 +11,7 @@ import math
 from itertools import islice
 
 from sojourn.queueing.network import Network, spread
-from sojourn.queueing.walk import Limits, Walk
+from sojourn.queueing.walk import Limits, Walk, first_meeting
 
 
 def fewest_for_percentile(
@@ -22,49 +22,22 @@ def fewest_for_percentile(
     Walks with the weights that the percentile has where the last walk ended until that gains no
     more, then searches all corners for one processor less until none holds.
     """
-    best = _first_below(network, target, p, start, maximum, (1.0, 0.0))
+
+    def meets(allocation: Limits) -> bool:
+        return network.percentile(allocation, p) <= target
+
+    best = first_meeting(network, start, maximum, meets)
     while best is not None and sum(best.values()) > sum(start.values()):
         slope = spread(0, 1, p) / (2 * math.sqrt(network.moments(best)[1]))
-        fewer = _first_below(network, target, p, start, maximum, (1.0, slope))
+        fewer = first_meeting(network, start, maximum, meets, (1.0, slope))
         if fewer is None or sum(fewer.values()) >= sum(best.values()):
             one_less = sum(best.values()) - 1
             weights = _corner_below(network, target, p, start, maximum, one_less)
             if weights is None:
                 break
-            fewer = _first_below(network, target, p, start, maximum, weights)
+            fewer = first_meeting(network, start, maximum, meets, weights)
         best = fewer
     return best
-
-
-def _first_below(
-    network: Network,
-    target: float,
-    p: float,
-    start: Limits,
-    maximum: Limits,
-    weights: tuple[float, float],
-) -> dict[str, int] | None:
-    """The first point of a weighted walk at which the percentile meets the target. It falls with
-    every processor, so doubling strides and then halving ones find the point."""
-    walk = Walk(network, start, maximum)
-    below = dict(walk.allocation)
-    additions = walk.additions(*weights)
-    stride = 1
-    while network.percentile(walk.allocation, p) > target:
-        below = dict(walk.allocation)
-        if not sum(1 for _ in islice(additions, stride)):
-            return None
-        stride *= 2
-    found = walk.allocation
-    while (gap := sum(found.values()) - sum(below.values())) > 1:
-        middle = Walk(network, below, maximum)
-        for _ in islice(middle.additions(*weights), gap // 2):
-            pass
-        if network.percentile(middle.allocation, p) > target:
-            below = middle.allocation
-        else:
-            found = middle.allocation
-    return found
 
 
 def _corner_below(

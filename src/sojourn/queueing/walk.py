@@ -3,7 +3,8 @@ Fed by a network and limits; both programs follow it."""
 
 import heapq
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from sojourn.errors import InputError
 from sojourn.queueing.network import Network
@@ -99,3 +100,33 @@ def _checked(network: Network, limits: Limits | None, what: str) -> dict[str, in
         if value < 1:
             raise InputError(f"{what} of operator {name!r} must be at least 1; got {value}")
     return dict(limits or {})
+
+
+def first_meeting(
+    network: Network,
+    start: Limits,
+    maximum: Limits,
+    meets: Callable[[Limits], bool],
+    weights: tuple[float, float] = (1.0, 0.0),
+) -> dict[str, int] | None:
+    """The first point of a walk from `start` that meets a condition which, once met, stays met:
+    doubling strides and then halving ones find it with few evaluations. None if no point does."""
+    walk = Walk(network, start, maximum)
+    below = dict(walk.allocation)
+    additions = walk.additions(*weights)
+    stride = 1
+    while not meets(walk.allocation):
+        below = dict(walk.allocation)
+        if not sum(1 for _ in islice(additions, stride)):
+            return None
+        stride *= 2
+    found = walk.allocation
+    while (gap := sum(found.values()) - sum(below.values())) > 1:
+        middle = Walk(network, below, maximum)
+        for _ in islice(middle.additions(*weights), gap // 2):
+            pass
+        if meets(middle.allocation):
+            found = middle.allocation
+        else:
+            below = middle.allocation
+    return found
