@@ -1,3 +1,22 @@
 """Sojourn keeps a topology's sojourn time under a target with the fewest processors."""
 
+from sojourn import sinks, sources
+from sojourn.errors import InputError
+from sojourn.run import start
+from sojourn.sinks import Sink
+from sojourn.sources import Source
+from sojourn.topology import Operator, Output, Topology
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "InputError",
+    "Operator",
+    "Output",
+    "Sink",
+    "Source",
+    "Topology",
+    "sinks",
+    "sources",
+    "start",
+]

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from documented import stated
 from hypothesis import given
 from hypothesis import strategies as st
-
-from documented import stated
 
 from sojourn.errors import InputError
 from sojourn.queueing import Network, Station, traffic

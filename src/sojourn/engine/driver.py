@@ -1,0 +1,144 @@
+"""The driver's end of the channel: one thread that hears all executors, relays feedback, keeps
+the trees and the last reports, and passes commands on. Used by `Running`."""
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from sojourn.engine import messages as m
+from sojourn.engine.channel import ChannelServer
+from sojourn.engine.executor import identity
+from sojourn.engine.layout import Layout
+from sojourn.engine.merge import merge
+from sojourn.engine.tracker import Tracker
+from sojourn.ports import Samples
+
+_TURN_S = 0.01
+
+
+class Driver(threading.Thread):
+    """All sockets and the tracker belong to this thread; others ask it by `ask`."""
+
+    def __init__(self, host: str, layout: Layout) -> None:
+        super().__init__(daemon=True, name="sojourn-driver")
+        self.channel = ChannelServer(host)
+        self.layout = layout
+        self.tracker = Tracker()
+        self.members: dict[bytes, m.Hello] = {}
+        self.reports: dict[bytes, m.Report] = {}
+        self.saved: dict[bytes, int] = {}
+        self.failures: list[m.Failed] = []
+        self.changed = threading.Condition()
+        self.requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.epoch = 0
+        self.polls = 0
+        self.ended = False
+
+    def run(self) -> None:
+        """Until `end`."""
+        try:
+            while not self.ended:
+                while not self.requests.empty():
+                    self.requests.get()()
+                arrived = self.channel.receive(_TURN_S)
+                if arrived:
+                    with self.changed:
+                        for sender, message in arrived:
+                            self._handle(sender, message)
+                        self.changed.notify_all()
+        finally:
+            self.channel.close()
+
+    def end(self) -> None:
+        """Close the channel."""
+        self.ended = True
+        self.join()
+
+    def send(self, target: bytes, message: m.ToExecutor) -> None:
+        """Have the thread send a message."""
+        self.requests.put(lambda: self.channel.send(target, message))
+
+    def send_all(self, message: m.ToExecutor) -> None:
+        """To every executor that has joined."""
+        for target in list(self.members):
+            self.send(target, message)
+
+    def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether a condition over what was heard came true in time."""
+        with self.changed:
+            return self.changed.wait_for(condition, timeout_s)
+
+    def poll(self, timeout_s: float, reset: bool = False) -> list[m.Report]:
+        """A fresh report of every executor that answers in time. With `reset` they count anew."""
+        self.polls += 1
+        number = self.polls
+        self.send_all(m.Poll(number, reset))
+        members = list(self.members)
+
+        def all_answered() -> bool:
+            return all(
+                (report := self.reports.get(target)) is not None and report.number >= number
+                for target in members
+                if target in self.members
+            )
+
+        self.wait(all_answered, timeout_s)
+        with self.changed:
+            return [r for r in self.reports.values() if r.number >= number]
+
+    def samples(self, timeout_s: float) -> Samples:
+        """What happened since the last call."""
+        reports = self.poll(timeout_s, reset=True)
+        with self.changed:
+            return Samples(
+                time.time(), merge(reports), self.tracker.collect(), len(self.tracker.trees)
+            )
+
+    def complete(self) -> bool:
+        """Whether every executor of the present epoch has joined."""
+        return all(identity(place, self.epoch) in self.members for place in self.layout.places)
+
+    def start_epoch(self, epoch: int) -> None:
+        """A new start: nothing heard before counts any more."""
+        with self.changed:
+            self.epoch = epoch
+            self.failures.clear()
+            self.reports.clear()
+            self.saved.clear()
+            self.tracker.clear()
+
+    def _handle(self, sender: bytes, message: m.ToDriver) -> None:
+        match message:
+            case m.Hello():
+                self.members[sender] = message
+            case m.Bye():
+                self.members.pop(sender, None)
+                self.reports.pop(sender, None)
+            case m.Failed():
+                self.failures.append(message)
+            case m.Report():
+                self.reports[sender] = message
+            case m.Traces():
+                self.tracker.note(message)
+            case m.BatchDone():
+                self.saved[sender] = message.batch
+            case m.Text():
+                sys.stdout.write("".join(f"{line}\n" for line in message.lines))
+                sys.stdout.flush()
+            case _:
+                self._relay(sender, message)
+
+    def _relay(self, sender: bytes, message: m.ToDriver) -> None:
+        """Feedback goes through here to the first source, and its acknowledgement back."""
+        injector = identity(self.layout.places[0], self.epoch)
+        match message:
+            case m.Feedback():
+                self.channel.send(injector, m.Inject(sender, message.number, message.row))
+            case m.Acknowledge():
+                self.channel.send(message.sender, m.Injected(message.number))
+            case m.Settle():
+                self.channel.send(injector, m.SettleFor(sender))
+            case m.SettledFor():
+                self.channel.send(message.sender, m.Settled())

@@ -1,0 +1,170 @@
+"""The single exit of an executor: gathers what workers emit and sends it as bundles.
+Fed by the pool; writes rows to the Spark task, and feedback to the channel.
+
+There is no timer: while the way out is free, every group goes at once; while it is not, groups
+for the same receiver grow together. So bundles are single tuples under light load and hundreds
+under heavy load."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from sojourn.engine import messages as m
+from sojourn.engine.layout import Route
+from sojourn.engine.meter import Meter
+from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, encode
+
+_IN_FLIGHT_BYTES = 1 << 17
+_BUNDLE_BYTES = 1 << 16
+
+
+class _Growing:
+    """A bundle that still takes tuples."""
+
+    def __init__(self) -> None:
+        self.bundle = Bundle([], [], [])
+        self.bytes = 0
+
+
+class Emitter:
+    """Outgoing bundles by receiver, oldest first."""
+
+    def __init__(
+        self,
+        routes: tuple[Route, ...],
+        level: int,
+        partitions: list[int],
+        max_bundle: int,
+        meter: Meter,
+    ) -> None:
+        self.routes, self.level, self.meter = routes, level, meter
+        self.next_partitions = partitions[level + 1] if level + 1 < len(partitions) else 0
+        self.max_bundle = max_bundle
+        self.waiting: dict[tuple[int, int], deque[_Growing]] = {}
+        self.rows: deque[bytes] = deque()
+        self.count = 0
+        self.turn = 0
+        self.numbers = 0
+        self.unacknowledged: dict[int, tuple[bytes, int]] = {}
+        self.hand_over: Callable[[int, bytes, int], None] | None = None
+
+    @property
+    def sent_all(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return not self.count and not self.rows
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be sent or acknowledged."""
+        return self.sent_all and not self.unacknowledged
+
+    def add(self, groups: Iterable[m.Group]) -> None:
+        """Take the output of a worker."""
+        for group in groups:
+            route = self.routes[group.route]
+            self.meter.sent(route.edge, len(group.payloads))
+            executor = group.executor
+            if executor < 0:
+                executor = self.turn % route.executors
+                self.turn += 1
+            queue = self.waiting.setdefault((group.route, executor), deque())
+            self._append(queue, group)
+            self.count += len(group.payloads)
+
+    def pass_on(self, row: bytes) -> None:
+        """Wave a bundle for a later level through."""
+        self.rows.append(row)
+
+    def flush(self, link: Link | None) -> None:
+        """Send while the way out is free."""
+        while self.rows and link is not None and link.unsent_bytes < _IN_FLIGHT_BYTES:
+            self._send(link, self.rows.popleft())
+        while self.waiting:
+            key = next(iter(self.waiting))
+            route = self.routes[key[0]]
+            if not route.feedback and (link is None or link.unsent_bytes >= _IN_FLIGHT_BYTES):
+                return
+            queue = self.waiting.pop(key)
+            bundle = queue.popleft().bundle
+            if queue:
+                self.waiting[key] = queue  # behind the others: every receiver gets its turn
+            self.count -= len(bundle.payloads)
+            row = PREFIX.pack(route.level, route.first_partition + key[1]) + encode(bundle)
+            if route.feedback:
+                self.numbers += 1
+                self.unacknowledged[self.numbers] = (row, len(bundle.payloads))
+                self._hand_over(self.numbers)
+            else:
+                assert link is not None
+                self._send(link, row)
+
+    def parked(self) -> bytes:
+        """Feedback that nobody has acknowledged, to be saved with the state."""
+        if not self.unacknowledged:
+            return b""
+        return msgspec.msgpack.encode((self.numbers, self.unacknowledged))
+
+    def restore(self, parked: Iterable[bytes]) -> None:
+        """Take up saved feedback."""
+        for saved in parked:
+            numbers, rows = msgspec.msgpack.decode(
+                saved, type=tuple[int, dict[int, tuple[bytes, int]]]
+            )
+            self.numbers = max(self.numbers, numbers)
+            for number, row in rows.items():
+                if number in self.unacknowledged:
+                    self.numbers += 1
+                    number = self.numbers  # noqa: PLW2901  # from another executor's folder
+                self.unacknowledged[number] = row
+
+    def hand_over_again(self) -> None:
+        """A new batch has begun: send what was parked."""
+        for number in list(self.unacknowledged):
+            self._hand_over(number)
+
+    def acknowledge(self, number: int) -> None:
+        """Feedback is on its way again."""
+        self.unacknowledged.pop(number, None)
+
+    def _hand_over(self, number: int) -> None:
+        assert self.hand_over is not None
+        self.hand_over(number, *self.unacknowledged[number])
+
+    def _send(self, link: Link, row: bytes) -> None:
+        level, partition = PREFIX.unpack_from(row)
+        if level != self.level + 1:
+            partition %= self.next_partitions
+        link.send(partition.to_bytes(2, "little"), row)
+
+    def _is_full(self, growing: _Growing) -> bool:
+        return len(growing.bundle.payloads) >= self.max_bundle or growing.bytes >= _BUNDLE_BYTES
+
+    def _append(self, queue: deque[_Growing], group: m.Group) -> None:
+        """Add tuples to the youngest bundle, and to new ones as each is full."""
+        start, total = 0, len(group.payloads)
+        traces = deque(group.traces)
+        while start < total:
+            if (
+                not queue
+                or len(queue[-1].bundle.payloads) >= self.max_bundle
+                or queue[-1].bytes >= _BUNDLE_BYTES
+            ):
+                queue.append(_Growing())
+            growing = queue[-1]
+            bundle = growing.bundle
+            base = len(bundle.payloads)
+            end = min(total, start + self.max_bundle - base)
+            size = 0
+            for stop in range(start, end):
+                size += len(group.payloads[stop])
+                if growing.bytes + size >= _BUNDLE_BYTES:
+                    end = stop + 1
+                    break
+            bundle.payloads += group.payloads[start:end]
+            bundle.shards += group.shards[start:end]
+            while traces and traces[0].index < end:
+                trace = traces.popleft()
+                bundle.traces.append(Trace(trace.index - start + base, trace.root, trace.id))
+            growing.bytes += size
+            start = end

@@ -1,0 +1,498 @@
+"""An elastic executor: a process of its own per (topology, vertex, partition), with a receiver, a
+pool of workers and an emitter. It outlives batches, so that models, connections and state stay
+warm, and changes its number of workers without touching anyone else.
+
+One thread turns one loop over sockets: the Spark task's, the workers', the channel's. Started by
+the first task of its partition; ends when the driver says so or is gone."""
+
+import hmac
+import os
+import pickle
+import signal
+import socket
+import time
+import traceback
+import zlib
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+import msgspec
+
+from sojourn.engine import messages as m
+from sojourn.engine.channel import ChannelClient, ChannelKeys
+from sojourn.engine.dead_letters import DeadLetters
+from sojourn.engine.emitter import Emitter
+from sojourn.engine.host import HostSpec, ask_for_worker, start_host
+from sojourn.engine.layout import Place
+from sojourn.engine.loop import Loop
+from sojourn.engine.meter import Meter
+from sojourn.engine.pool import Pool, Worker
+from sojourn.engine.state import StateStore
+from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, decode_bundle
+
+END = b"E"
+_REPORT_TRACES_S = 0.02
+_BACKLOG_BYTES = 1 << 20
+_FINISH_S = 10.0
+
+
+@dataclass(frozen=True)
+class ExecutorSpec:
+    """All an executor is told when it starts. Travels inside Spark's own closure."""
+
+    place: Place
+    host: HostSpec
+    kind: str  # source, operator or sink
+    keyed: bool
+    shards: int
+    executors: int
+    processors: int
+    on_error: str
+    partitions: tuple[int, ...]
+    checkpoint: Path
+    epoch: int
+    max_bundle: int
+    max_queue: int
+    secret: bytes
+    keys: ChannelKeys
+    guilty: frozenset[int]
+
+
+class Attach(msgspec.Struct, array_like=True):
+    """The first frame of a task."""
+
+    secret: bytes
+    batch: int
+
+
+class Phase(Enum):
+    """Where a batch stands."""
+
+    WAITING = auto()  # for a task
+    RUNNING = auto()
+    DRAINING = auto()  # all input has come
+    SETTLING = auto()  # acknowledgements of feedback are under way
+    ENDING = auto()  # workers finish the batch
+
+
+class Fault(Exception):
+    """The executor cannot go on."""
+
+    def __init__(self, error: str, user: bool = False, suspect: int | None = None) -> None:
+        super().__init__(error)
+        self.error, self.user, self.suspect = error, user, suspect
+
+
+class ElasticExecutor:
+    """The loop, and the life of a batch: attach, run, drain, settle, end, save, answer."""
+
+    def __init__(self, spec: ExecutorSpec, listener: socket.socket) -> None:
+        self.spec = spec
+        self.host_pid, self.control = start_host(spec.host)
+        self.loop = Loop()
+        self.channel = ChannelClient(spec.keys, identity(spec.place, spec.epoch))
+        self.meter = Meter(time.time())
+        self.emitter = Emitter(
+            spec.host.routes, spec.place.level, list(spec.partitions), spec.max_bundle, self.meter
+        )
+        self.emitter.hand_over = lambda number, row, count: self.channel.send(
+            m.Feedback(number, row, count)
+        )
+        own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]
+        self.pool = Pool(self._start_worker, spec.keyed, own, spec.max_bundle)
+        self.wanted = spec.processors
+        self.store = StateStore(
+            spec.checkpoint, spec.place.vertex, spec.place.executor, spec.executors
+        )
+        self.dead = DeadLetters(spec.checkpoint, spec.place.vertex, spec.place.executor)
+        self.phase = Phase.WAITING
+        self.batch: int | None = None
+        self.task: Link | None = None
+        self.loaded: dict[int, bytes] = {}
+        self.early: list[bytes] = []
+        self.changed: dict[int, bytes] = {}
+        self.roots: list[m.Root] = []
+        self.acks: list[m.Ack] = []
+        self.traces_due: float | None = None
+        self.exhausted = spec.kind != "source"
+        self.source_stopped = False
+        self.injections: dict[tuple[bytes, int], bytes] = {}
+        self.injected: set[tuple[bytes, int]] = set()
+        self.finish_at: float | None = None
+        self.listener = listener
+        self.loop.add(listener, self._accept)
+        self.loop.add(self.channel, lambda: self.channel.receive(self._command))
+        self.loop.add(self.channel.monitor, self.channel.read_monitor)
+
+    def run(self) -> None:
+        """Until finished, or the driver is gone."""
+        place = self.spec.place
+        self.channel.send(m.Hello(place.vertex, place.executor, self.spec.epoch, os.getpid()))
+        try:
+            while not self._is_over():
+                self.loop.turn(self._timeout())
+                self._follow_up()
+        except Fault as fault:
+            self.channel.send(m.Failed(place.vertex, fault.error, fault.user, fault.suspect))
+        except Exception:  # noqa: BLE001  # a process of its own has nobody else to tell
+            error = f"an executor of {place.vertex!r} failed: {traceback.format_exc()}"
+            self.channel.send(m.Failed(place.vertex, error, False, None))
+        finally:
+            self.control.close()
+            os.kill(self.host_pid, signal.SIGKILL)  # and with it all workers
+            os.waitpid(self.host_pid, 0)
+            self.channel.send(m.Bye())
+            self.channel.close()
+
+    def _follow_up(self) -> None:
+        """What follows from what was read: send, report, go on to the next phase."""
+        self.emitter.flush(self.task)
+        if self.traces_due is not None and time.monotonic() >= self.traces_due:
+            self.channel.send(m.Traces(self.roots, self.acks))
+            self.roots, self.acks, self.traces_due = [], [], None
+        if self.phase is Phase.DRAINING:
+            self._try_to_end()
+        if self.phase is Phase.ENDING:
+            self._try_to_save()
+        self._hold_back()
+        # The channel's descriptors signal changes only, so what is there must be looked for.
+        self.channel.receive(self._command)
+        self.channel.read_monitor()
+
+    def _timeout(self) -> float | None:
+        due = (self.traces_due, self.finish_at, self.channel.lost_at)
+        waits = [t - time.monotonic() for t in due if t is not None]
+        return max(0.0, min(waits)) if waits else None
+
+    def _is_over(self) -> bool:
+        now = time.monotonic()
+        if self.channel.lost_at is not None and now >= self.channel.lost_at:
+            return True
+        return self.finish_at is not None and (now >= self.finish_at or not self.pool.workers)
+
+    # the receiver
+
+    def _accept(self) -> None:
+        sock, _ = self.listener.accept()
+        link = Link(sock)
+        self.loop.add(link, lambda: self._read_first(link))
+
+    def _read_first(self, link: Link) -> None:
+        """A task must show the secret before anything else of it is read."""
+        frames = link.receive()
+        if frames == []:
+            return
+        self.loop.remove(link)
+        try:
+            attach = msgspec.msgpack.decode(frames[0], type=Attach) if frames else None
+        except msgspec.MsgspecError:
+            attach = None
+        if attach is None or not hmac.compare_digest(attach.secret, self.spec.secret):
+            link.close()
+            return
+        if self.phase is not Phase.WAITING:
+            raise Fault(f"a task came for batch {attach.batch} while {self.batch} was running")
+        self._detach()
+        self.task = link
+        self.loop.add(link, self._read_task)
+        self._begin(attach.batch)
+        self._handle((frames or [])[1:])
+
+    def _detach(self) -> None:
+        if self.task is not None:
+            self.loop.remove(self.task)
+            self.task.close()
+            self.task = None
+
+    def _begin(self, batch: int) -> None:
+        """A batch starts: everything up to the one before is committed."""
+        spec = self.spec
+        if self.batch is None:
+            self.loaded, parked = self.store.load(batch - 1)
+            self.emitter.restore(parked)
+        elif batch != self.batch + 1:
+            raise Fault(f"batch {batch} came after {self.batch}; what is in memory is of neither")
+        self.batch = batch
+        self.phase = Phase.RUNNING
+        self.changed = {}
+        self.dead.begin(batch, spec.epoch)
+        self.pool.resize(self.wanted)
+        for worker in self.pool.workers:
+            worker.ended = False
+            if worker.pid is not None:
+                self._begin_worker(worker)
+        self.emitter.hand_over_again()
+        for key in list(self.injections):
+            self._inject(key)
+
+    def _begin_worker(self, worker: Worker) -> None:
+        assert self.batch is not None
+        if not self.source_stopped:
+            worker.link.send(m.encode(m.Begin(self.batch, self.spec.epoch)))
+
+    def _read_task(self) -> None:
+        assert self.task is not None
+        frames = self.task.receive()
+        if frames is not None:
+            self._handle(frames)
+        elif self.phase is Phase.WAITING:
+            self._detach()
+        else:
+            raise Fault("the Spark task is gone")
+
+    def _handle(self, frames: list[bytes]) -> None:
+        if not self.pool.processors:
+            self.early += frames  # until a worker is ready
+            return
+        for frame in frames:
+            if frame == END:
+                self.phase = Phase.DRAINING
+            elif self.spec.kind != "source":
+                level, _ = PREFIX.unpack_from(frame)
+                if level != self.spec.place.level:
+                    self.emitter.pass_on(frame)
+                    continue
+                bundle = decode_bundle(memoryview(frame)[PREFIX.size :])
+                self.meter.arrived(len(bundle.payloads), time.time())
+                if self.spec.guilty:
+                    bundle = self._without_guilty(bundle)
+                self.pool.put(bundle)
+
+    def _without_guilty(self, bundle: Bundle) -> Bundle:
+        """Leave out tuples that have killed their worker before every restart."""
+        traces = {trace.index: trace for trace in bundle.traces}
+        kept = Bundle([], [], [])
+        for i, payload in enumerate(bundle.payloads):
+            trace = traces.get(i)
+            if zlib.crc32(payload) not in self.spec.guilty:
+                if trace is not None:
+                    kept.traces.append(Trace(len(kept.payloads), trace.root, trace.id))
+                kept.payloads.append(payload)
+                kept.shards.append(bundle.shards[i])
+            else:
+                self._give_up(payload, trace)
+        return kept
+
+    def _give_up(self, payload: bytes, trace: Trace | None) -> None:
+        """A tuple that kills its workers meets the outcome that on_error names."""
+        vertex = self.spec.place.vertex
+        if self.spec.on_error == "fail":
+            shown = repr(pickle.loads(payload))[:200]
+            raise Fault(f"operator {vertex!r}: processing {shown} killed its worker twice", True)
+        self._failed([m.DeadLetter(payload, "it killed its worker twice")])
+        if trace is not None:
+            self._note([], [m.Ack(trace.root, trace.id, time.time())])
+
+    def _hold_back(self) -> None:
+        """Read from the task, or from the source, only while there is room: the sockets and
+        Spark's buffers behind them carry the pressure back."""
+        full = (
+            self.pool.waiting >= self.spec.max_queue
+            or self.emitter.count >= self.spec.max_queue
+            or (self.task is not None and self.task.unsent_bytes > _BACKLOG_BYTES)
+        )
+        if self.spec.kind == "source":
+            for worker in self.pool.workers:
+                self.loop.pause(worker.link, full)
+        elif self.task is not None:
+            self.loop.pause(self.task, full or not self.pool.processors)
+
+    # workers
+
+    def _start_worker(self) -> Link:
+        saved = self.loaded.get(0, b"") if self.spec.kind == "source" else b""
+        link = Link(ask_for_worker(self.control, saved))
+        self.loop.add(link, lambda: self._read_worker(link))
+        return link
+
+    def _read_worker(self, link: Link) -> None:
+        frames = link.receive()
+        worker = next((w for w in self.pool.workers if w.link is link), None)
+        if frames is None:
+            self.loop.remove(link)
+            link.close()
+            if worker is not None:
+                self._worker_gone(worker)
+            return
+        for frame in frames:
+            message = m.decode_from_worker(frame)
+            if isinstance(message, m.Fatal):
+                raise Fault(f"{self.spec.kind} {self.spec.place.vertex!r}: {message.error}", True)
+            if worker is not None:
+                self._from_worker(worker, message)
+
+    def _from_worker(self, worker: Worker, message: m.FromWorker) -> None:
+        match message:
+            case m.Done():
+                self.pool.done(worker, message)
+                self.meter.served_some(message.served, message.service_s, message.service_s2)
+                self.emitter.add(message.groups)
+                self._note([], message.acks)
+                self._failed(message.failed)
+                if message.text:
+                    self.channel.send(m.Text(message.text))
+            case m.Fed():
+                self.meter.served_some(message.read, 0.0, 0.0)
+                self.meter.shed += message.shed
+                self.emitter.add(message.groups)
+                self._note(message.roots, [])
+            case m.Exhausted():
+                self.exhausted = True
+            case m.Ended():
+                worker.ended = True
+                self.changed.update(message.shards)
+            case m.Ready():
+                self._worker_ready(worker, message.pid)
+            case m.GiveShard():
+                self.pool.taken(worker, message.shard, message.state)
+
+    def _worker_ready(self, worker: Worker, pid: int) -> None:
+        self._begin_worker(worker)
+        self.pool.ready(worker, pid)
+        if self.phase is Phase.ENDING:
+            worker.link.send(m.encode(m.End()))
+        if self.loaded and self.spec.kind == "operator":
+            for shard, state in self.loaded.items():
+                self.pool.owner[shard].link.send(m.encode(m.GiveShard(shard, state)))
+            self.loaded = {}
+        early, self.early = self.early, []
+        self._handle(early)
+
+    def _worker_gone(self, worker: Worker) -> None:
+        """A worker died. Without a key its tuples are given to others; with one, state is lost
+        with it, and the topology goes back to the last committed batch."""
+        spec = self.spec
+        if self.finish_at is not None:
+            self.pool.workers.remove(worker)
+            return
+        if spec.kind != "operator" or spec.keyed:
+            in_hand = worker.given[0] if worker.given else []
+            suspect = zlib.crc32(in_hand[0][0]) if len(in_hand) == 1 else None
+            raise Fault(f"a worker of {spec.place.vertex!r} died", suspect=suspect)
+        for payload, _, trace in self.pool.lost(worker):
+            self._give_up(payload, trace)
+        self.pool.resize(self.wanted)
+
+    def _failed(self, failed: list[m.DeadLetter]) -> None:
+        self.meter.dropped += len(failed)
+        if self.spec.on_error == "dead-letter":
+            for letter in failed:
+                self.dead.write(letter)
+
+    def _note(self, roots: list[m.Root], acks: list[m.Ack]) -> None:
+        if roots or acks:
+            self.roots += roots
+            self.acks += acks
+            if self.traces_due is None:
+                self.traces_due = time.monotonic() + _REPORT_TRACES_S
+
+    # the end of a batch
+
+    def _try_to_end(self) -> None:
+        """All input has come: once it is processed and sent, have the workers end the batch."""
+        if not self.pool.idle or not self.emitter.sent_all or not self.pool.processors:
+            return
+        if self.emitter.unacknowledged:
+            self.phase = Phase.SETTLING
+            self.channel.send(m.Settle())
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self.phase = Phase.ENDING
+        for worker in self.pool.workers:
+            if worker.pid is not None and not worker.ended:
+                worker.link.send(m.encode(m.End()))
+
+    def _try_to_save(self) -> None:
+        """Workers have ended the batch and all is sent: save it and let the task end."""
+        ended = all(w.ended for w in self.pool.workers if w.pid is not None)
+        if not ended or not self.pool.idle or not self.emitter.sent_all:
+            return
+        assert self.batch is not None
+        assert self.task is not None
+        self.dead.end()
+        self.store.save(self.batch, self.spec.epoch, self.changed, self.emitter.parked())
+        self.injected.clear()
+        self.phase = Phase.WAITING
+        self.task.send(END)
+        self.channel.send(m.BatchDone(self.batch))
+
+    # the channel
+
+    def _command(self, message: m.ToExecutor) -> None:
+        match message:
+            case m.Resize():
+                self.wanted = message.processors
+                if self.phase in (Phase.RUNNING, Phase.DRAINING):
+                    self.pool.resize(self.wanted)
+            case m.Poll():
+                self._report(message.number)
+                if message.reset:
+                    self.meter.reset(time.time())
+            case m.StopSource():
+                self.source_stopped = self.exhausted = True
+                for worker in self.pool.workers:
+                    if self.phase is Phase.RUNNING and not worker.ended:
+                        worker.link.send(m.encode(m.End()))
+            case m.Inject():
+                self.injections[message.sender, message.number] = message.row
+                if self.phase is Phase.RUNNING:
+                    self._inject((message.sender, message.number))
+            case m.Injected():
+                self.emitter.acknowledge(message.number)
+            case m.SettleFor():
+                self.channel.send(m.SettledFor(message.sender))
+            case m.Settled():
+                self._end()
+            case m.Finish():
+                self._finish(message.committed)
+
+    def _inject(self, key: tuple[bytes, int]) -> None:
+        """Send feedback on its way again, once per batch however often it is handed over."""
+        row = self.injections.pop(key)
+        if key not in self.injected:
+            self.injected.add(key)
+            self.emitter.pass_on(row)
+        self.channel.send(m.Acknowledge(*key))
+
+    def _finish(self, committed: int) -> None:
+        self.finish_at = time.monotonic() + _FINISH_S
+        self.dead.close(committed)
+        for worker in self.pool.workers:
+            worker.link.send(m.encode(m.Close(committed)))
+
+    def _report(self, number: int) -> None:
+        now, meter, place = time.time(), self.meter, self.spec.place
+        idle = self.pool.idle and self.emitter.idle and not self.injections
+        self.channel.send(
+            m.Report(
+                vertex=place.vertex,
+                executor=place.executor,
+                processors=self.pool.processors,
+                wanted=self.wanted,
+                queue=self.pool.waiting + self.pool.given,
+                arrivals=meter.arrivals,
+                gaps=meter.gaps,
+                gap_s=meter.gap_s,
+                gap_s2=meter.gap_s2,
+                served=meter.served,
+                service_s=meter.service_s,
+                service_s2=meter.service_s2,
+                interval_s=now - meter.since_s,
+                emitted=dict(meter.emitted),
+                dropped=meter.dropped,
+                shed=meter.shed,
+                total_in=meter.total_in,
+                total_out=meter.total_out,
+                idle=idle,
+                exhausted=self.exhausted,
+                number=number,
+            )
+        )
+
+
+def identity(place: Place, epoch: int) -> bytes:
+    """How the channel knows an executor."""
+    return f"{place.vertex}/{place.executor}/{epoch}".encode()

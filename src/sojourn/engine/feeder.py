@@ -1,0 +1,162 @@
+"""The loop of a source's process: reads values at their pace and hands them to the executor.
+Runs the user's source, in a thread of its own because it may block; fed by Begin and End.
+
+What was read but not sent stays for the next batch; the position that is saved is that of the
+last value sent."""
+
+import os
+import pickle
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from sojourn.engine import messages as m
+from sojourn.engine.layout import Route
+from sojourn.engine.wire import FrameReader, send_frame
+from sojourn.engine.worker import Router
+from sojourn.sources import Source
+
+_READ_AHEAD = 2_000
+_MAX_AT_ONCE = 500
+
+
+class _Reader(threading.Thread):
+    """Reads the source ahead of its sending, up to a bound."""
+
+    def __init__(self, source: Source, position: Any) -> None:
+        super().__init__(daemon=True)
+        self.values: Iterator[tuple[Any, Any]] = iter(source.read(position))
+        self.ahead: deque[tuple[Any, Any, float]] = deque()
+        self.room = threading.Semaphore(_READ_AHEAD)
+        self.wake = os.eventfd(0, os.EFD_NONBLOCK)
+        self.finished = False
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for value, position in self.values:
+                self.room.acquire()
+                self.ahead.append((value, position, time.time()))
+                if len(self.ahead) == 1:
+                    os.eventfd_write(self.wake, 1)
+        except Exception as error:  # noqa: BLE001  # told to the driver by the sending loop
+            self.error = error
+        self.finished = True
+        os.eventfd_write(self.wake, 1)
+
+    def take(self) -> tuple[Any, Any, float]:
+        item = self.ahead.popleft()
+        self.room.release()
+        return item
+
+
+class Feeder:
+    """Sends what is due while a batch runs."""
+
+    def __init__(
+        self, source: Source, routes: tuple[Route, ...], saved: bytes | None, tracked_per_s: float
+    ) -> None:
+        self.source = source
+        self.position: Any = None
+        self.count, self.offset = 0, 0.0
+        if saved:
+            self.position, self.count, self.offset = pickle.loads(saved)
+        self.router = Router(routes, os.getpid() ^ time.time_ns())
+        self.reader = _Reader(source, self.position)
+        self.times = source.pace.times(self.count) if source.pace else None
+        self.due: float | None = None
+        self.origin: float | None = None
+        self.tracked_per_s = tracked_per_s
+        self.track_at = 0.0
+        self.sending = False
+
+    def run(self, sock: socket.socket) -> None:
+        """Until told to close or the executor is gone."""
+        self.reader.start()
+        frames = FrameReader(sock)
+        told = False
+        while True:
+            wait = self._seconds_to_next(time.time()) if self.sending else None
+            readable, _, _ = select.select([sock.fileno(), self.reader.wake], [], [], wait)
+            if self.reader.wake in readable:
+                os.eventfd_read(self.reader.wake)
+            if sock.fileno() in readable:
+                frame = frames.read()
+                while frame is not None and self._handle(frame, sock):
+                    if not frames.has_frame:
+                        break
+                    frame = frames.read()
+                else:
+                    return
+            if self.sending:
+                fed = self._send_due(time.time())
+                if fed is not None:
+                    send_frame(sock, m.encode(fed))
+                if self.reader.error is not None and not self.reader.ahead:
+                    raise self.reader.error
+                if self.reader.finished and not self.reader.ahead and not told:
+                    told = True
+                    send_frame(sock, m.encode(m.Exhausted()))
+
+    def _handle(self, frame: bytes, sock: socket.socket) -> bool:
+        """Do as told; whether to go on."""
+        match m.decode_to_worker(frame):
+            case m.Begin():
+                self.sending = True
+                if self.origin is None:
+                    self.origin = time.time() - self.offset
+            case m.End():
+                self.sending = False
+                send_frame(sock, m.encode(m.Ended({0: self.saved()})))
+            case m.Close():
+                return False
+        return True
+
+    def saved(self) -> bytes:
+        """Position, number of values and schedule time of the last value sent."""
+        return pickle.dumps((self.position, self.count, self.offset), protocol=5)
+
+    def _seconds_to_next(self, now: float) -> float | None:
+        """How long until something is due; None: until a value is read."""
+        if not self.reader.ahead:
+            return None
+        return max(0.0, self._intended(now) - now)
+
+    def _intended(self, now: float) -> float:
+        """When the next value is meant to arrive."""
+        if self.times is None:
+            return min(now, self.reader.ahead[0][2])
+        assert self.origin is not None
+        if self.due is None:
+            self.due = next(self.times)
+        return self.origin + self.due
+
+    def _send_due(self, now: float) -> m.Fed | None:
+        roots: list[m.Root] = []
+        read = shed = 0
+        while self.reader.ahead and read < _MAX_AT_ONCE:
+            intended = self._intended(now)
+            if intended > now:
+                break
+            value, self.position, _ = self.reader.take()
+            if self.due is not None:
+                self.offset, self.due = self.due, None
+            self.count += 1
+            read += 1
+            if self.source.shed_after is not None and now - intended > self.source.shed_after:
+                shed += 1
+                continue
+            root = None
+            if now >= self.track_at:
+                root = self.router.ids.getrandbits(63)
+                self.track_at = max(self.track_at + 1 / self.tracked_per_s, now - 1)
+            made = self.router.send(value, root)
+            if root is not None:
+                roots.append(m.Root(root, made, intended))
+        if not read:
+            return None
+        return m.Fed(self.router.collect(), roots, self.saved(), read, shed)

@@ -1,0 +1,152 @@
+"""The process that holds an executor's user code and makes workers of it: by forking, so that a
+new one starts within milliseconds with everything loaded, or as threads that share state.
+Fed by the executor with sockets; ends with it."""
+
+import array
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from sojourn.engine import messages as m
+from sojourn.engine.feeder import Feeder
+from sojourn.engine.layout import Route
+from sojourn.engine.wire import send_frame
+from sojourn.engine.worker import Code, OperatorCode, Shared, SinkCode, serve
+from sojourn.sinks import Sink
+from sojourn.sources import Source
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """What a host needs to know of its vertex."""
+
+    vertex: str
+    executor: int
+    code: bytes
+    routes: tuple[Route, ...]
+    threads: bool
+    keep_going: bool
+    tracked_per_s: float
+
+
+def start_host(spec: HostSpec) -> tuple[int, socket.socket]:
+    """Fork a host; returns its process id and the socket to ask it for workers. To be called
+    before the executor has threads or sockets of its own."""
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        theirs.close()
+        return pid, ours
+    ours.close()
+    code = 1
+    try:
+        _die_with(parent)
+        _Host(spec, theirs).run()
+        code = 0
+    except Exception:  # noqa: BLE001  # a forked process has nobody above it to tell
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def ask_for_worker(control: socket.socket, saved: bytes = b"") -> socket.socket:
+    """Have the host start a worker at the other end of a new socket. `saved` is the position a
+    source resumes from."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    rights = array.array("i", [theirs.fileno()])
+    size = len(saved).to_bytes(4, "little")
+    control.sendmsg([size], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    control.sendall(saved)
+    theirs.close()
+    return ours
+
+
+class _Host:
+    def __init__(self, spec: HostSpec, control: socket.socket) -> None:
+        self.spec = spec
+        self.control = control
+        self.shared = Shared(in_threads=spec.threads)
+        self.code: Any = None
+        self.broken = ""
+        try:
+            self.code = cloudpickle.loads(spec.code)
+        except Exception:  # noqa: BLE001  # whatever importing user code raises is told by workers
+            self.broken = f"its code cannot be loaded\n{traceback.format_exc()}"
+
+    def run(self) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
+        while True:
+            data, fds, _, _ = socket.recv_fds(self.control, 4, 1)
+            if not data:
+                return
+            saved = b""
+            while len(saved) < int.from_bytes(data, "little"):
+                saved += self.control.recv(1 << 20)
+            sock = socket.socket(fileno=fds[0])
+            if self.broken:
+                send_frame(sock, m.encode(m.Fatal(self.broken)))
+                sock.close()
+            else:
+                self._start(sock, saved)
+
+    def _start(self, sock: socket.socket, saved: bytes) -> None:
+        if self.spec.threads:
+            threading.Thread(target=self._work, args=(sock, saved), daemon=True).start()
+            return
+        parent = os.getpid()
+        if os.fork():
+            sock.close()
+            return
+        try:
+            self.control.close()
+            _die_with(parent)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._work(sock, saved)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+    def _work(self, sock: socket.socket, saved: bytes) -> None:
+        spec = self.spec
+        try:
+            seed = os.getpid() ^ threading.get_ident() ^ time.time_ns()
+            if isinstance(self.code, Source):
+                feeder = Feeder(self.code, spec.routes, saved or None, spec.tracked_per_s)
+                send_frame(sock, m.encode(m.Ready(os.getpid())))
+                feeder.run(sock)
+                return
+            code: Code
+            if isinstance(self.code, Sink):
+                code = SinkCode(self.code, spec.executor)
+            else:
+                code = OperatorCode(self.code, spec.vertex, self.shared)
+            send_frame(sock, m.encode(m.Ready(os.getpid())))
+            serve(sock, code, spec.routes, seed, spec.keep_going)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the executor is gone, and so is the reason to go on
+        except Exception:  # noqa: BLE001  # told to the driver, who decides
+            send_frame(sock, m.encode(m.Fatal(traceback.format_exc())))
+        finally:
+            sock.close()
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process when the one that forked it is gone, however busy."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,102 @@
+"""From a topology to numbers: which stage and partition each elastic executor owns, and where each
+vertex sends what. Pure; fed by the topology, used by the driver and carried to every executor."""
+
+from dataclasses import dataclass
+
+from sojourn.topology import Key, OperatorSpec, SinkSpec, SourceSpec, Topology
+
+
+@dataclass(frozen=True)
+class Route:
+    """An edge as its sender needs it. The receiver's executors own the partitions of `level` from
+    `first_partition` on."""
+
+    receiver: str
+    output: str | None
+    feedback: bool
+    level: int
+    first_partition: int
+    executors: int
+    key: Key | None
+    shards: int
+
+    @property
+    def edge(self) -> str:
+        """How samples name this edge."""
+        return self.receiver if self.output is None else f"{self.receiver}[{self.output}]"
+
+
+@dataclass(frozen=True)
+class Place:
+    """An elastic executor: the `executor`-th of a vertex, at a partition of a level."""
+
+    vertex: str
+    executor: int
+    level: int
+    partition: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All places, in the order of levels and partitions, and every vertex's routes."""
+
+    places: tuple[Place, ...]
+    routes: dict[str, tuple[Route, ...]]
+
+    @property
+    def partitions(self) -> list[int]:
+        """How many partitions each level has."""
+        counts = [0] * (1 + max(place.level for place in self.places))
+        for place in self.places:
+            counts[place.level] += 1
+        return counts
+
+    @property
+    def slots(self) -> int:
+        """Task slots the query holds: every partition of every level, and the clock's one."""
+        return len(self.places) + 1
+
+    def of(self, vertex: str) -> list[Place]:
+        """The executors of one vertex."""
+        return [place for place in self.places if place.vertex == vertex]
+
+
+def executors_of(spec: SourceSpec | OperatorSpec | SinkSpec) -> int:
+    """Only operators may have more than one executor."""
+    return spec.executors if isinstance(spec, OperatorSpec) else 1
+
+
+def layout(topology: Topology) -> Layout:
+    """Number everything, in the order of declaration within a level."""
+    levels = topology.levels()
+    places: list[Place] = []
+    first: dict[str, int] = {}
+    for level in range(max(levels.values()) + 1):
+        partition = 0
+        for name, spec in topology.vertices.items():
+            if levels[name] == level:
+                first[name] = partition
+                for executor in range(executors_of(spec)):
+                    places.append(Place(name, executor, level, partition))
+                    partition += 1
+    routes: dict[str, tuple[Route, ...]] = {}
+    for name in topology.vertices:
+        found = []
+        for edge in topology.edges:
+            if edge.sender == name:
+                spec = topology.vertices[edge.receiver]
+                keyed = isinstance(spec, OperatorSpec) and spec.key is not None
+                found.append(
+                    Route(
+                        edge.receiver,
+                        edge.output,
+                        edge.feedback,
+                        levels[edge.receiver],
+                        first[edge.receiver],
+                        executors_of(spec),
+                        spec.key if isinstance(spec, OperatorSpec) else None,
+                        spec.shards if isinstance(spec, OperatorSpec) and keyed else 0,
+                    )
+                )
+        routes[name] = tuple(found)
+    return Layout(tuple(places), routes)

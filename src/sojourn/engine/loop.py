@@ -1,0 +1,59 @@
+"""One thread's loop over sockets: calls back what is readable, sends what waits to be sent."""
+
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+from sojourn.engine.wire import Link
+
+
+class Loop:
+    """Watched descriptors and what to call when one is readable. A link can be paused: it is
+    then not read, so that pressure builds up behind it, but still written."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.callbacks: dict[Any, Callable[[], None]] = {}
+        self.paused: set[Any] = set()
+
+    def add(self, fileobj: Any, callback: Callable[[], None]) -> None:
+        """Watch a descriptor."""
+        self.callbacks[fileobj] = callback
+        self.selector.register(fileobj, selectors.EVENT_READ)
+
+    def remove(self, fileobj: Any) -> None:
+        """Watch it no longer."""
+        if self.callbacks.pop(fileobj, None) is not None and fileobj in self.selector.get_map():
+            self.selector.unregister(fileobj)
+        self.paused.discard(fileobj)
+
+    def pause(self, link: Link, paused: bool) -> None:
+        """Read a link no longer, or again."""
+        if paused:
+            self.paused.add(link)
+        else:
+            self.paused.discard(link)
+
+    def turn(self, timeout_s: float | None) -> None:
+        """Wait for something to do, and do it."""
+        for fileobj in list(self.callbacks):
+            if isinstance(fileobj, Link):
+                self._adjust(fileobj)
+        for key, events in self.selector.select(timeout_s):
+            if events & selectors.EVENT_WRITE and isinstance(key.fileobj, Link):
+                key.fileobj.flush()
+            if events & selectors.EVENT_READ and key.fileobj in self.callbacks:
+                self.callbacks[key.fileobj]()
+
+    def _adjust(self, link: Link) -> None:
+        wanted = 0 if link in self.paused else selectors.EVENT_READ
+        if link.unsent:
+            wanted |= selectors.EVENT_WRITE
+        known = self.selector.get_map().get(link)
+        if known is None:
+            if wanted:
+                self.selector.register(link, wanted)
+        elif not wanted:
+            self.selector.unregister(link)
+        elif known.events != wanted:
+            self.selector.modify(link, wanted)

@@ -1,0 +1,265 @@
+"""An executor's workers and their queues. Fed with tuples by the receiver; hands their results
+to the emitter.
+
+Without a key all workers share one queue, which is what M/M/k means; with one, every shard belongs
+to a worker (the second tier of the map; the first, key to shard, is fixed). A shard moves so:
+its routing pauses, a label goes down the old worker's queue, when it surfaces the state is handed
+over, the map changes and what came meanwhile follows. Per-key order holds throughout."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sojourn.engine import messages as m
+from sojourn.engine.wire import Bundle, Link, Trace, encode
+
+# How long a worker should be busy with what it is given at once. Below it, handing over tuples
+# one at a time would cost more than it gains; above it, tuples would wait behind one worker
+# while another is idle.
+_GRAIN_S = 0.001
+
+Item = tuple[bytes, int, Trace | None]
+
+
+@dataclass(eq=False)
+class Worker:
+    """A worker as its executor sees it. A number in the queue is the label of that shard."""
+
+    link: Link
+    queue: deque[Item | int]
+    given: deque[list[Item]] = field(default_factory=deque)
+    pid: int | None = None
+    retiring: bool = False
+    shards: int = 0
+    labels: int = 0
+    ended: bool = False
+
+
+@dataclass
+class Move:
+    """A shard on its way, and what arrived for it meanwhile."""
+
+    to: Worker
+    held: list[Item] = field(default_factory=list)
+
+
+class Pool:
+    """Workers that come and go while tuples flow."""
+
+    def __init__(
+        self,
+        start_worker: Callable[[], Link],
+        keyed: bool,
+        own_shards: list[int],
+        max_bundle: int,
+    ) -> None:
+        self.start_worker = start_worker
+        self.keyed = keyed
+        self.own_shards = own_shards
+        self.max_bundle = max_bundle
+        self.workers: list[Worker] = []
+        self.shared: deque[Item | int] = deque()
+        self.owner: dict[int, Worker] = {}
+        self.moves: dict[int, Move] = {}
+        self.waiting = 0
+        self.given = 0
+        self.service_s = 0.01
+        self.wanted = 0
+        self.suspects: dict[bytes, int] = {}
+
+    @property
+    def processors(self) -> int:
+        """Workers that take tuples."""
+        return sum(1 for w in self.workers if w.pid is not None and not w.retiring)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every tuple that came is processed."""
+        return not self.waiting and not self.given and not self.moves
+
+    def put(self, bundle: Bundle) -> None:
+        """Queue the tuples of a bundle."""
+        traces = {trace.index: trace for trace in bundle.traces}
+        self.waiting += len(bundle.payloads)
+        if not self.keyed:
+            self.shared.extend(
+                (payload, -1, traces.get(i)) for i, payload in enumerate(bundle.payloads)
+            )
+            self.pump()
+            return
+        touched = set()
+        for i, (payload, shard) in enumerate(zip(bundle.payloads, bundle.shards, strict=True)):
+            item = (payload, shard, traces.get(i))
+            move = self.moves.get(shard)
+            if move is not None:
+                move.held.append(item)
+            else:
+                worker = self.owner[shard]
+                worker.queue.append(item)
+                touched.add(worker)
+        for worker in touched:
+            self._give(worker)
+
+    def resize(self, wanted: int) -> None:
+        """Start or retire workers until there are `wanted`."""
+        self.wanted = wanted
+        staying = [w for w in self.workers if not w.retiring]
+        for _ in range(wanted - len(staying)):
+            queue = deque() if self.keyed else self.shared
+            self.workers.append(Worker(self.start_worker(), queue))
+        for worker in staying[wanted:]:
+            worker.retiring = True
+        self.balance()
+        for worker in [w for w in self.workers if w.retiring]:
+            self._retire_if_done(worker)
+        self.pump()
+
+    def balance(self) -> None:
+        """Move shards until every worker that stays has its even share, and others none."""
+        if not self.keyed:
+            return
+        # A worker that is not ready yet gets no shard as long as another one can serve it.
+        staying = [w for w in self.workers if not w.retiring and w.pid is not None]
+        if not staying:
+            return
+        share = -(-len(self.own_shards) // len(staying))
+        for shard in self.own_shards:
+            owner = self.moves[shard].to if shard in self.moves else self.owner.get(shard)
+            if owner is not None and owner in staying and owner.shards <= share:
+                continue
+            target = min(staying, key=lambda w: w.shards)
+            if owner is not None and owner in staying and target.shards + 1 >= owner.shards:
+                continue
+            if owner is not None:
+                owner.shards -= 1
+            target.shards += 1
+            if shard in self.moves:
+                self.moves[shard].to = target
+            elif owner is None:
+                self.owner[shard] = target
+            else:
+                self.moves[shard] = Move(target)
+                owner.labels += 1
+                owner.queue.append(shard)
+                self._give(owner)
+
+    def ready(self, worker: Worker, pid: int) -> None:
+        """A worker takes tuples from now on."""
+        worker.pid = pid
+        self.balance()
+        self.pump()
+
+    def taken(self, worker: Worker, shard: int, state: bytes | None) -> None:
+        """A label has surfaced: hand the shard over."""
+        move = self.moves.pop(shard)
+        worker.labels -= 1
+        self.owner[shard] = move.to
+        move.to.link.send(m.encode(m.GiveShard(shard, state)))
+        move.to.queue.extend(move.held)
+        self._give(move.to)
+        self._retire_if_done(worker)
+        # The new owner may have been told to retire while the shard was on its way.
+        if move.to.retiring:
+            self.balance()
+
+    def done(self, worker: Worker, done: m.Done) -> list[Item]:
+        """A worker has answered; returns what it was given."""
+        items = worker.given.popleft()
+        self.given -= len(items)
+        if done.served:
+            mean = done.service_s / done.served
+            self.service_s += 0.1 * (mean - self.service_s)
+        if self.suspects:
+            for payload, _, _ in items:
+                self.suspects.pop(payload, None)
+        self._retire_if_done(worker)
+        if worker in self.workers:
+            self._give(worker)
+        return items
+
+    def lost(self, worker: Worker) -> list[Item]:
+        """A worker died without a key: what it had goes back to the front, to be given out one
+        at a time. Returns the tuples that have now cost a second worker."""
+        self.workers.remove(worker)
+        guilty = []
+        chunks = list(worker.given)
+        worker.given.clear()
+        for chunk in reversed(chunks):
+            self.given -= len(chunk)
+            for item in reversed(chunk):
+                died = self.suspects.get(item[0], 0) + (1 if chunk is chunks[0] else 0)
+                if len(chunk) == 1 and died >= 2:
+                    guilty.append(item)
+                    self.suspects.pop(item[0], None)
+                else:
+                    if chunk is chunks[0]:
+                        self.suspects[item[0]] = died
+                    self.shared.appendleft(item)
+                    self.waiting += 1
+        return guilty
+
+    def pump(self) -> None:
+        """Give out what waits, to the workers with least in hand first."""
+        if self.keyed:
+            for worker in self.workers:
+                self._give(worker)
+            return
+        while self.shared:
+            free = [w for w in self.workers if self._takes(w)]
+            if not free:
+                return
+            worker = min(free, key=lambda w: len(w.given))
+            self._give_one(worker)
+
+    def _takes(self, worker: Worker) -> bool:
+        if worker.pid is None or (worker.retiring and not self.keyed):
+            return False
+        # A second helping in advance keeps a quick worker busy during the round trip.
+        return len(worker.given) < (2 if self.service_s < _GRAIN_S else 1)
+
+    def _give(self, worker: Worker) -> None:
+        if not self.keyed:
+            self.pump()
+            return
+        while worker.queue and self._takes(worker):
+            self._give_one(worker)
+
+    def _give_one(self, worker: Worker) -> None:
+        """The next helping, or the label that stands first in the queue."""
+        queue = worker.queue
+        first = queue[0]
+        if isinstance(first, int):
+            queue.popleft()
+            worker.link.send(m.encode(m.TakeShard(first)))
+            return
+        most = max(1, min(self.max_bundle, int(_GRAIN_S / max(self.service_s, 1e-9))))
+        if not self.keyed:
+            most = max(1, min(most, -(-len(queue) // max(1, len(self.workers)))))
+        items: list[Item] = []
+        while queue and len(items) < most:
+            item = queue[0]
+            if isinstance(item, int):
+                break
+            if self.suspects and item[0] in self.suspects and items:
+                break
+            items.append(item)
+            queue.popleft()
+            if self.suspects and item[0] in self.suspects:
+                break
+        self.waiting -= len(items)
+        self.given += len(items)
+        worker.given.append(items)
+        work = m.Work(
+            [payload for payload, _, _ in items],
+            [shard for _, shard, _ in items] if self.keyed else [],
+            [Trace(i, t.root, t.id) for i, (_, _, t) in enumerate(items) if t is not None],
+        )
+        worker.link.send(encode(work))
+
+    def _retire_if_done(self, worker: Worker) -> None:
+        busy = worker.given or worker.labels or (self.keyed and (worker.queue or worker.shards))
+        if worker.retiring and worker in self.workers and not busy:
+            incoming = any(move.to is worker for move in self.moves.values())
+            if not incoming and worker.pid is not None:
+                worker.link.send(m.encode(m.Close(-1)))
+                self.workers.remove(worker)

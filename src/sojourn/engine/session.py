@@ -1,0 +1,86 @@
+"""The Spark session a topology runs in: made with what Real-Time Mode and Python need of it, or the
+user's own, checked for the same. Fed by `start`; the reasons are in docs/engine.md."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from sojourn.engine.java import find_java
+from sojourn.errors import InputError
+from sojourn.units import parse_duration
+
+# Fixed when a session starts: a session that has others cannot be used.
+AT_START = {
+    "spark.python.udf.pipelined.enabled": "true",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.shuffle.streaming.networkBufferSize": "31",
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "1000",
+    "spark.shuffle.streaming.writerMaxMemory": "1",
+    "spark.shuffle.streaming.readerMaxMemory": "65536",
+}
+# Can be set on a running session.
+PER_QUERY = {
+    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
+    "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.execution.pandas.udf.buffer.size": "256",
+}
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "FATAL",  # failures are told by the supervisor, with their cause
+}
+
+
+def session(
+    spark: SparkSession | None, master: str | None, slots: int, name: str, batch_s: float
+) -> SparkSession:
+    """A session that can run a query of so many slots."""
+    if spark is None:
+        java = find_java(os.environ, Path.home() / ".cache" / "sojourn")
+        os.environ.setdefault("JAVA_HOME", str(java.home))
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        master = master or f"local[{slots}]"
+        builder = SparkSession.builder.master(master).appName(name)
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            builder = builder.config("spark.driver.host", "127.0.0.1")
+            builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        for key, value in {**_DEFAULTS, **AT_START}.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+    for key, value in AT_START.items():
+        found = spark.sparkContext.getConf().get(key)
+        if found != value:
+            raise InputError(
+                f"the Spark session has {key}={found}; Sojourn needs {value}, which only a new "
+                "session can have: set it where the session is made, or let Sojourn make it"
+            )
+    for key, value in PER_QUERY.items():
+        spark.conf.set(key, value)
+    # Spark refuses batches shorter than this, 5 s unless set.
+    shortest = spark.conf.get("spark.sql.streaming.realTimeMode.minBatchDuration") or "0"
+    if batch_s < parse_duration(shortest, "spark.sql.streaming.realTimeMode.minBatchDuration"):
+        spark.conf.set(
+            "spark.sql.streaming.realTimeMode.minBatchDuration", f"{batch_s * 1000:.0f}ms"
+        )
+    return spark
+
+
+def wait_for_slots(
+    spark: SparkSession, slots: int, timeout_s: float, given_up: Callable[[], bool]
+) -> None:
+    """Return once the cluster has so many task slots; a query started earlier would fail."""
+    context = spark.sparkContext._jsc.sc()
+    deadline = time.monotonic() + timeout_s
+    while (found := context.defaultParallelism()) < slots:
+        if time.monotonic() > deadline or given_up():
+            raise InputError(
+                f"the topology needs {slots} task slots at once, and Spark has {found} after "
+                f"{timeout_s:.0f} s; give the master more cores or the operators fewer executors"
+            )
+        time.sleep(0.05)

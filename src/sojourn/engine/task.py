@@ -1,0 +1,159 @@
+"""What runs inside a Spark task: a pump between the rows of its partition and the elastic executor
+of that partition, over a Unix socket in a private directory. Starts the executor if there is none.
+
+It looks at no tuple. Rows go to the executor as they come; what comes back goes on to the next
+stage, each time the executor has nothing more ready followed by an empty row per partition
+touched, because Spark sends a row to Python only once it has seen the next."""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sojourn.engine.executor import END, Attach
+from sojourn.engine.layout import Place
+from sojourn.engine.wire import encode, send_frame
+
+SCHEMA = "pid int, data binary"
+_READ_BYTES = 1 << 18
+
+
+@dataclass(frozen=True)
+class Task:
+    """One level of the query: for every partition, the pickled spec of its executor."""
+
+    specs: tuple[bytes, ...]
+    places: tuple[Place, ...]
+    run: str
+    secret: bytes
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The function that mapInArrow calls."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        partition = context.partitionId()
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        sock = _connect(self.run, self.places[partition], self.specs[partition])
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        send_frame(sock, encode(Attach(self.secret, batch)))
+        pump = _Pump(sock, batches)
+        pump.start()
+        try:
+            yield from _rows(sock)
+        finally:
+            sock.close()
+        pump.join()
+        if pump.error is not None:
+            raise pump.error
+
+
+class _Pump(threading.Thread):
+    """Sends the partition's rows to the executor."""
+
+    def __init__(self, sock: socket.socket, batches: Iterator[Any]) -> None:
+        super().__init__(daemon=True)
+        self.sock, self.batches = sock, batches
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            for batch in self.batches:
+                if batch.schema.names[-1] != "data":
+                    continue  # the clock's rows carry nothing
+                for data in batch.column(1).to_pylist():
+                    if data is not None:
+                        send_frame(self.sock, data)
+            send_frame(self.sock, END)
+        except Exception as error:  # noqa: BLE001  # raised by the task itself once it has ended
+            self.error = error
+            try:
+                self.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # closed already, which is what is wanted
+
+
+def _rows(sock: socket.socket) -> Iterator[Any]:
+    """Record batches of what the executor sends, until it says that the batch is over."""
+    import pyarrow as pa
+
+    schema = pa.schema([("pid", pa.int32()), ("data", pa.binary())])
+    buffer = bytearray()
+    touched: set[int] = set()
+    while True:
+        data = sock.recv(_READ_BYTES)
+        if not data:
+            raise ConnectionError("the elastic executor is gone")
+        buffer += data
+        pids: list[int] = []
+        rows: list[bytes | None] = []
+        ended, start = False, 0
+        while len(buffer) - start >= 4:
+            size = int.from_bytes(buffer[start : start + 4], "little")
+            end = start + 4 + size
+            if len(buffer) < end:
+                break
+            if size == len(END):
+                ended = True
+            else:
+                pid = int.from_bytes(buffer[start + 4 : start + 6], "little")
+                pids.append(pid)
+                rows.append(bytes(buffer[start + 6 : end]))
+                touched.add(pid)
+            start = end
+        del buffer[:start]
+        if touched and (ended or not select.select([sock], [], [], 0)[0]):
+            pids += touched
+            rows += [None] * len(touched)
+            touched.clear()
+        if pids:
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(pids, pa.int32()), pa.array(rows, pa.binary())], schema=schema
+            )
+        if ended:
+            return
+
+
+def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
+    """To the executor of this place, which is started if nobody listens there."""
+    path = private_directory(run) / f"{place.level}-{place.partition}"
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.connect(str(path))
+        return sock
+    except (FileNotFoundError, ConnectionRefusedError):
+        path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(1)
+    with listener:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sojourn.engine.executor_main", str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    process.stdin.write(spec)
+    process.stdin.close()
+    sock.connect(str(path))
+    return sock
+
+
+def private_directory(run: str) -> Path:
+    """A directory of this user's alone for the sockets of one run."""
+    root = Path(tempfile.gettempdir()) / f"sojourn-{os.getuid()}"
+    for directory in (root, root / run):
+        directory.mkdir(mode=0o700, exist_ok=True)
+        status = directory.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise PermissionError(f"{directory} must belong to this user alone (mode 700)")
+    return root / run

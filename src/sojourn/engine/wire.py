@@ -1,0 +1,137 @@
+"""What crosses between processes of the data path: bundles of tuples, frames on sockets.
+Used by tasks, executors and workers; nothing here looks into a tuple.
+
+A bundle is an address and as many tuples as were ready for it. It stands in one Spark row behind
+a prefix that says where it goes, so that a stage can wave it through without opening it."""
+
+import socket
+import struct
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+PREFIX = struct.Struct("<BH")  # level and partition of the receiver
+_LENGTH = struct.Struct("<I")
+_READ_BYTES = 1 << 18
+
+encode = msgspec.msgpack.Encoder().encode
+
+
+class Trace(msgspec.Struct, array_like=True):
+    """Says that a tuple of a bundle belongs to a tracked tree: the root and the tuple's own id."""
+
+    index: int
+    root: int
+    id: int
+
+
+class Bundle(msgspec.Struct, array_like=True):
+    """Tuples for one executor. `shards` has one entry per tuple, or none if there is no key."""
+
+    payloads: list[bytes]
+    shards: list[int]
+    traces: list[Trace]
+
+
+decode_bundle = msgspec.msgpack.Decoder(Bundle).decode
+
+
+class Link:
+    """Frames over a stream socket that never blocks: what cannot be sent yet waits in order."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self.unsent: deque[memoryview] = deque()
+        self.unsent_bytes = 0
+        self._partial = bytearray()
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self.sock.fileno()
+
+    def send(self, *parts: bytes) -> None:
+        """Queue one frame of these parts and send what the socket takes."""
+        size = sum(map(len, parts))
+        frame = b"".join((_LENGTH.pack(size), *parts))
+        self.unsent.append(memoryview(frame))
+        self.unsent_bytes += len(frame)
+        if len(self.unsent) == 1:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what the socket takes. A peer that is gone shows when reading."""
+        try:
+            while self.unsent:
+                sent = self.sock.send(self.unsent[0])
+                self.unsent_bytes -= sent
+                if sent < len(self.unsent[0]):
+                    self.unsent[0] = self.unsent[0][sent:]
+                else:
+                    self.unsent.popleft()
+        except BlockingIOError:
+            return
+        except (BrokenPipeError, ConnectionResetError):
+            self.unsent.clear()
+            self.unsent_bytes = 0
+
+    def receive(self) -> list[bytes] | None:
+        """The frames that have arrived, or None when the peer is gone."""
+        try:
+            data = self.sock.recv(_READ_BYTES)
+        except BlockingIOError:
+            return []
+        except ConnectionResetError:
+            return None
+        if not data:
+            return None
+        self._partial += data
+        return list(self._frames())
+
+    def _frames(self) -> Iterator[bytes]:
+        buffer, start = self._partial, 0
+        while len(buffer) - start >= 4:
+            (size,) = _LENGTH.unpack_from(buffer, start)
+            if len(buffer) - start - 4 < size:
+                break
+            yield bytes(buffer[start + 4 : start + 4 + size])
+            start += 4 + size
+        del buffer[:start]
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.sock.close()
+
+
+def send_frame(sock: socket.socket, *parts: bytes) -> None:
+    """Send one frame over a blocking socket."""
+    sock.sendall(b"".join((_LENGTH.pack(sum(map(len, parts))), *parts)))
+
+
+class FrameReader:
+    """Frames from a blocking socket."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.buffer = bytearray()
+
+    def read(self) -> bytes | None:
+        """The next frame, or None at the end of the stream."""
+        while not self.has_frame:
+            data = self.sock.recv(_READ_BYTES)
+            if not data:
+                return None
+            self.buffer += data
+        (size,) = _LENGTH.unpack_from(self.buffer)
+        frame = bytes(self.buffer[4 : 4 + size])
+        del self.buffer[: 4 + size]
+        return frame
+
+    @property
+    def has_frame(self) -> bool:
+        """Whether a whole frame has been read already, which no selector will tell."""
+        if len(self.buffer) < 4:
+            return False
+        (size,) = _LENGTH.unpack_from(self.buffer)
+        return len(self.buffer) >= 4 + size

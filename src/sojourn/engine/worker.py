@@ -1,0 +1,249 @@
+"""A worker: one processor's loop over tuples. Runs the user's code, and nothing else of the
+engine does. Fed by its executor over a socket; answers with what the code returned.
+
+A tuple is unpickled, processed, and each of its results pickled once and addressed; service time
+is all of that."""
+
+import pickle
+import random
+import socket
+import time
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sojourn.engine import messages as m
+from sojourn.engine.keys import key_hash
+from sojourn.engine.layout import Route
+from sojourn.engine.wire import FrameReader, Trace, send_frame
+from sojourn.sinks import Sink
+from sojourn.topology import Operator, Output
+
+
+class Router:
+    """Addresses results and gathers them by receiver until they are collected."""
+
+    def __init__(self, routes: tuple[Route, ...], seed: int) -> None:
+        self.routes = routes
+        self.groups: dict[tuple[int, int], m.Group] = {}
+        self.ids = random.Random(seed)
+
+    def send(self, value: Any, root: int | None) -> int:
+        """Address one value along every route that takes it; returns the exclusive-or of the ids
+        of the tuples made, for the tree `root`."""
+        output = None
+        if isinstance(value, Output):
+            output, value = value.name, value.value
+        made = 0
+        payload: bytes | None = None
+        for number, route in enumerate(self.routes):
+            if route.output != output:
+                continue
+            if payload is None:
+                payload = pickle.dumps(value, protocol=5)
+            executor, shard = -1, -1
+            if route.key is not None:
+                shard = key_hash(route.key(value)) % route.shards
+                executor = shard % route.executors
+            group = self.groups.get((number, executor))
+            if group is None:
+                group = self.groups[number, executor] = m.Group(number, executor, [], [], [])
+            if root is not None:
+                tuple_id = self.ids.getrandbits(63)
+                made ^= tuple_id
+                group.traces.append(Trace(len(group.payloads), root, tuple_id))
+            group.payloads.append(payload)
+            if shard >= 0:
+                group.shards.append(shard)
+        return made
+
+    def collect(self) -> list[m.Group]:
+        """What was gathered."""
+        groups = list(self.groups.values())
+        self.groups = {}
+        return groups
+
+
+class Code(Protocol):
+    """The user's code, whatever its form."""
+
+    def process(self, value: Any, shard: int) -> Iterable[Any]: ...
+    def begin(self, batch: int, epoch: int) -> None: ...
+    def end(self) -> dict[int, bytes]: ...
+    def take(self, shard: int) -> bytes | None: ...
+    def give(self, shard: int, state: bytes | None) -> None: ...
+    def close(self, committed: int) -> None: ...
+
+
+@dataclass
+class Shared:
+    """State by shard, shared by the threads of a pool or owned by one process."""
+
+    states: dict[int, dict[Any, Any]] = field(default_factory=dict)
+    in_threads: bool = False
+
+
+class OperatorCode:
+    """A function or an operator object, with its shards' state."""
+
+    def __init__(self, code: Any, name: str, shared: Shared) -> None:
+        self.name = name
+        self.shared = shared
+        self.dirty: set[int] = set()
+        self.operator: Operator | None = None
+        if isinstance(code, type):
+            self.operator = code()
+            if hasattr(self.operator, "open"):
+                self.operator.open()
+            self.function = self.operator.process
+        else:
+            self.function = code
+
+    def process(self, value: Any, shard: int) -> Iterable[Any]:
+        if shard >= 0:
+            state = self.shared.states.get(shard)
+            if state is None:
+                state = self.shared.states[shard] = {}
+            self.dirty.add(shard)
+            if self.operator is not None:
+                self.operator.state = state
+        results = self.function(value)
+        if results is None:
+            return ()
+        if isinstance(results, Output):
+            return (results,)
+        if isinstance(results, str | bytes) or not isinstance(results, Iterable):
+            raise TypeError(
+                f"operator {self.name!r} returned {type(results).__name__} {results!r:.60}; "
+                "return a list of values, yield them, or return None"
+            )
+        return results
+
+    def begin(self, batch: int, epoch: int) -> None:
+        pass
+
+    def end(self) -> dict[int, bytes]:
+        changed = {s: pickle.dumps(self.shared.states[s], protocol=5) for s in self.dirty}
+        self.dirty.clear()
+        return changed
+
+    def take(self, shard: int) -> bytes | None:
+        # Whoever gets the shard counts it as changed, so that the batch's end saves it there.
+        self.dirty.discard(shard)
+        if self.shared.in_threads:
+            return None
+        state = self.shared.states.pop(shard, None)
+        return b"" if state is None else pickle.dumps(state, protocol=5)
+
+    def give(self, shard: int, state: bytes | None) -> None:
+        if state:
+            self.shared.states[shard] = pickle.loads(state)
+        if shard in self.shared.states:
+            self.dirty.add(shard)
+
+    def close(self, committed: int) -> None:  # noqa: ARG002
+        if self.operator is not None and hasattr(self.operator, "close"):
+            self.operator.close()
+
+
+class SinkCode:
+    """A sink, which emits nothing but perhaps text for the driver's console."""
+
+    def __init__(self, sink: Sink, part: int) -> None:
+        self.sink = sink
+        sink.open(part)
+
+    def process(self, value: Any, shard: int) -> Iterable[Any]:  # noqa: ARG002
+        text = self.sink.write(value)
+        return () if text is None else (text,)
+
+    def begin(self, batch: int, epoch: int) -> None:
+        self.sink.begin(batch, epoch)
+
+    def end(self) -> dict[int, bytes]:
+        self.sink.end()
+        return {}
+
+    def take(self, shard: int) -> bytes | None:
+        raise AssertionError(f"a sink has no shard {shard}")
+
+    def give(self, shard: int, state: bytes | None) -> None:
+        raise AssertionError(f"a sink has no shard {shard} {state!r}")
+
+    def close(self, committed: int) -> None:
+        self.sink.close(committed)
+
+
+def serve(
+    sock: socket.socket, code: Code, routes: tuple[Route, ...], seed: int, keep_going: bool
+) -> None:
+    """Answer messages until told to close or the executor is gone. With `keep_going`, a tuple
+    whose processing raises is reported and left; else the worker reports and stops."""
+    router = Router(routes, seed)
+    reader = FrameReader(sock)
+    while (frame := reader.read()) is not None:
+        message = m.decode_to_worker(frame)
+        match message:
+            case m.Work():
+                answer: m.FromWorker = _process(message, code, router, keep_going)
+            case m.Begin():
+                code.begin(message.batch, message.epoch)
+                continue
+            case m.End():
+                answer = m.Ended(code.end())
+            case m.TakeShard():
+                answer = m.GiveShard(message.shard, code.take(message.shard))
+            case m.GiveShard():
+                code.give(message.shard, message.state)
+                continue
+            case m.Close():
+                code.close(message.committed)
+                return
+        send_frame(sock, m.encode(answer))
+        if isinstance(answer, m.Fatal):
+            return
+
+
+def _process(work: m.Work, code: Code, router: Router, keep_going: bool) -> m.Done | m.Fatal:
+    traces = {trace.index: trace for trace in work.traces}
+    acks: list[m.Ack] = []
+    failed: list[m.DeadLetter] = []
+    text: list[str] = []
+    total = squares = 0.0
+    shards = work.shards or [-1] * len(work.payloads)
+    prints = isinstance(code, SinkCode)
+    clock = time.perf_counter
+    started = clock()
+    for index, payload in enumerate(work.payloads):
+        trace = traces.get(index) if traces else None
+        root = trace.root if trace else None
+        made = 0
+        try:
+            value = pickle.loads(payload)
+            # A tuple that fails half-way leaves no results, so they are gathered first.
+            for result in list(code.process(value, shards[index])):
+                if prints:
+                    text.append(result)
+                else:
+                    made ^= router.send(result, root)
+        except Exception:  # noqa: BLE001  # whatever user code raises has the outcome on_error names
+            if not keep_going:
+                return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
+            failed.append(m.DeadLetter(payload, traceback.format_exc()))
+        ended = clock()
+        taken = ended - started
+        started = ended
+        total += taken
+        squares += taken * taken
+        if trace is not None:
+            acks.append(m.Ack(trace.root, trace.id ^ made, time.time()))
+    return m.Done(router.collect(), acks, len(work.payloads), total, squares, failed, text)
+
+
+def _short(payload: bytes) -> str:
+    """What the tuple was, as far as it can be told."""
+    try:
+        return repr(pickle.loads(payload))[:200]
+    except Exception as error:  # noqa: BLE001  # the payload itself may be what is broken
+        return f"a tuple that cannot be unpickled ({error})"

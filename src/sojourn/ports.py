@@ -1,0 +1,69 @@
+"""All that crosses between the data path and the control path. Engines, the real one and the
+simulated one, produce samples and take allocations; control knows nothing else of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+Allocation = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One operator (or source, or sink) over one interval, all its executors together."""
+
+    name: str
+    interval_s: float
+    processors: int
+    wanted: int
+    queue: int
+    arrivals: int
+    served: int
+    arrival_rate: float
+    arrival_scv: float | None
+    service_s: float | None
+    service_scv: float | None
+    busy: float
+    emitted: Mapping[str, int] = field(default_factory=dict)
+    dropped: int = 0
+    shed: int = 0
+
+    @property
+    def service_rate(self) -> float | None:
+        """Tuples per second of one processor; None if none was served."""
+        return 1 / self.service_s if self.service_s else None
+
+
+@dataclass(frozen=True)
+class Sojourn:
+    """Total sojourn of the tracked trees that were completed in an interval, in seconds."""
+
+    count: int
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    max_s: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Everything measured over one interval."""
+
+    time_s: float
+    vertices: Mapping[str, Sample]
+    sojourn: Sojourn | None
+    open_trees: int
+
+
+class Engine(Protocol):
+    """What the control path needs of an engine."""
+
+    def samples(self) -> Samples:
+        """What happened since the last call."""
+
+    def allocation(self) -> dict[str, int]:
+        """Processors each operator has now."""
+
+    def resize(self, allocation: Allocation) -> None:
+        """Change the processors of some operators; returns once it is under way."""

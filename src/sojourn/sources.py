@@ -1,0 +1,219 @@
+"""Where tuples come from: iterables, files, generators at a pace, sockets, and the author's own.
+Described in a topology; read by the engine in a process of its own, and resumed from a position.
+
+A source yields (value, position) pairs; `read(position)` must go on right behind it. The engine
+saves the position of the last value it sent with every batch."""
+
+import bisect
+import itertools
+import json
+import random
+import socket as sockets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sojourn.errors import InputError
+
+Arrivals = Literal["constant", "poisson", "uniform"]
+Rate = float | Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When tuples are meant to arrive: a rate per second, or a schedule of (seconds, rate) steps
+    of which the last one goes on, with constant, Poisson or uniform gaps."""
+
+    rate: Rate
+    arrivals: Arrivals = "constant"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.arrivals not in ("constant", "poisson", "uniform"):
+            raise InputError(
+                f"arrivals must be 'constant', 'poisson' or 'uniform'; got {self.arrivals!r}"
+            )
+        for seconds, rate in self.steps:
+            if not seconds > 0 or not rate >= 0:
+                raise InputError(
+                    f"rate must be above zero, or steps of (seconds, rate); got {self.rate!r}"
+                )
+        if not self.steps or not self.steps[-1][1] > 0:
+            raise InputError(f"the last rate must be above zero; got {self.rate!r}")
+
+    @property
+    def steps(self) -> list[tuple[float, float]]:
+        """The schedule, also of a plain rate."""
+        if isinstance(self.rate, int | float):
+            return [(1.0, float(self.rate))]
+        return [(float(seconds), float(rate)) for seconds, rate in self.rate]
+
+    def times(self, skip: int = 0) -> Iterator[float]:
+        """Seconds from the start at which each tuple is meant to arrive, from number `skip` on.
+
+        Gaps of mean 1 are drawn in expected tuples and mapped back to time through the schedule,
+        so that a change of rate takes effect at its very instant."""
+        starts, counts = [0.0], [0.0]
+        for seconds, rate in self.steps[:-1]:
+            starts.append(starts[-1] + seconds)
+            counts.append(counts[-1] + seconds * rate)
+        rates = [rate for _, rate in self.steps]
+        draw = random.Random(self.seed)
+        gaps: dict[Arrivals, Callable[[], float]] = {
+            "constant": lambda: 1.0,
+            "poisson": lambda: draw.expovariate(1.0),
+            "uniform": lambda: draw.uniform(0.0, 2.0),
+        }
+        gap = gaps[self.arrivals]
+        expected = 0.0
+        for number in itertools.count():
+            expected += gap()
+            if number >= skip:
+                step = bisect.bisect_right(counts, expected) - 1
+                while rates[step] == 0:
+                    step += 1
+                yield starts[step] + max(0.0, expected - counts[step]) / rates[step]
+
+
+class Source:
+    """Base of all sources. `pace` says when tuples are meant to arrive; None: when they are read.
+    With `shed_after`, tuples that lie that many seconds behind their time are dropped, counted."""
+
+    pace: Pace | None = None
+    shed_after: float | None = None
+
+    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
+        """Pairs of a value and the position behind it, from `position` on; None is the start."""
+        raise TypeError(f"{type(self).__name__} must define read(self, position)")
+
+
+class _Counted(Source):
+    """A source whose position is how many values came before."""
+
+    def __init__(self, values: Callable[[], Iterable[Any]], pace: Pace | None, shed: float | None):
+        self.values, self.pace, self.shed_after = values, pace, shed
+
+    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
+        done = position or 0
+        for number, value in enumerate(itertools.islice(self.values(), done, None), done + 1):
+            yield value, number
+
+
+class _Lines(Source):
+    """A text file, line by line; the position is a byte offset."""
+
+    def __init__(
+        self, path: Path, parse: Callable[[str], Any], pace: Pace | None, shed: float | None
+    ):
+        self.path, self.parse, self.pace, self.shed_after = path, parse, pace, shed
+
+    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
+        offset = position or 0
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                offset += len(line)
+                text = line.decode("utf-8").rstrip("\r\n")
+                try:
+                    value = self.parse(text)
+                except ValueError as error:
+                    raise InputError(
+                        f"{self.path}: the line that ends at byte {offset} cannot be read "
+                        f"({error}): {text[:80]!r}"
+                    ) from error
+                yield value, offset
+
+
+class _Socket(Source):
+    """Lines of text from a TCP server. It has no position: what was sent while nobody listened,
+    or was not yet committed when the topology failed, is gone."""
+
+    def __init__(self, host: str, port: int, shed: float | None) -> None:
+        self.host, self.port, self.shed_after = host, port, shed
+
+    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
+        with sockets.create_connection((self.host, self.port)) as link, link.makefile("rb") as file:
+            for line in file:
+                yield line.decode("utf-8").rstrip("\r\n"), None
+
+
+def iterable(
+    values: Callable[[], Iterable[Any]],
+    *,
+    rate: Rate | None = None,
+    arrivals: Arrivals = "constant",
+    seed: int = 0,
+    shed_after: float | None = None,
+) -> Source:
+    """What a function without arguments returns, one value after the other. It must return the
+    same values each time it is called: a restart calls it again and skips what was done."""
+    if not callable(values):
+        raise InputError(
+            f"iterable() takes a function that returns the values, as in lambda: {values!r}; "
+            "a restart calls it again"
+        )
+    return _Counted(values, _pace(rate, arrivals, seed), _shed(shed_after))
+
+
+def paced(
+    value: Callable[[int], Any],
+    *,
+    rate: Rate,
+    arrivals: Arrivals = "poisson",
+    count: int | None = None,
+    seed: int = 0,
+    shed_after: float | None = None,
+) -> Source:
+    """`value(0)`, `value(1)`, … at a pace, for ever or `count` times."""
+
+    def values() -> Iterable[Any]:
+        return map(value, itertools.count() if count is None else range(count))
+
+    return _Counted(values, _pace(rate, arrivals, seed), _shed(shed_after))
+
+
+def lines(
+    path: str | Path,
+    *,
+    rate: Rate | None = None,
+    arrivals: Arrivals = "constant",
+    seed: int = 0,
+    shed_after: float | None = None,
+) -> Source:
+    """The lines of a text file in UTF-8."""
+    return _Lines(_file(path), str, _pace(rate, arrivals, seed), _shed(shed_after))
+
+
+def jsonl(
+    path: str | Path,
+    *,
+    rate: Rate | None = None,
+    arrivals: Arrivals = "constant",
+    seed: int = 0,
+    shed_after: float | None = None,
+) -> Source:
+    """The values of a file with one JSON value per line."""
+    return _Lines(_file(path), json.loads, _pace(rate, arrivals, seed), _shed(shed_after))
+
+
+def socket(host: str, port: int, *, shed_after: float | None = None) -> Source:
+    """Lines of text from a TCP server; not repeated after a failure."""
+    return _Socket(host, port, _shed(shed_after))
+
+
+def _pace(rate: Rate | None, arrivals: Arrivals, seed: int) -> Pace | None:
+    return None if rate is None else Pace(rate, arrivals, seed)
+
+
+def _shed(after: float | None) -> float | None:
+    if after is not None and not after > 0:
+        raise InputError(f"shed_after must be above zero seconds; got {after!r}")
+    return after
+
+
+def _file(path: str | Path) -> Path:
+    found = Path(path).resolve()
+    if not found.is_file():
+        raise InputError(f"{path}: no such file")
+    return found

@@ -1,0 +1,333 @@
+"""A topology as its author writes it: sources, operators, sinks and the edges between them.
+Pure description, checked before anything starts; every engine runs it.
+
+    t = Topology("wordcount")
+    lines = t.source("lines", sources.lines("tweets.txt"))
+    words = t.operator("split", split, lines)
+    counts = t.operator("count", Count, words, key=lambda word: word)
+    t.sink("out", sinks.jsonl("out/"), counts)
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from sojourn.errors import InputError
+from sojourn.graph import cycle_in, groups, is_loop
+from sojourn.sinks import Sink
+from sojourn.sources import Source
+
+Concurrency = Literal["process", "thread"]
+OnError = Literal["fail", "skip", "dead-letter"]
+Key = Callable[[Any], Any]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+MAX_SHARDS = 65_536
+_T = TypeVar("_T")
+
+
+class Operator:
+    """Base of operators that keep something between tuples.
+
+    `open` is called once in every worker, `process` for every tuple, `close` when the worker ends.
+    `self.state` is a mapping over the keys of the shard in hand, kept across batches and restarts;
+    it exists only where the topology declares `key=`."""
+
+    state: dict[Any, Any]
+
+    def open(self) -> None:
+        """Set up what cannot be pickled: models, connections."""
+
+    def process(self, value: Any) -> Any:  # noqa: ARG002
+        """Return or yield the values that follow from this one, or None for none."""
+        raise TypeError(f"{type(self).__name__} must define process(self, value)")
+
+    def close(self) -> None:
+        """Give back what `open` took."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A value for one named output only: `return Output("rejected", value)`."""
+
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A handle to a vertex, or with `output` to one of its named outputs."""
+
+    topology: "Topology" = field(repr=False, compare=False)
+    name: str
+    output: str | None = None
+
+    def __getitem__(self, output: str) -> "Vertex":
+        """`rejected = checked["rejected"]`: what `Output("rejected", …)` carries."""
+        return Vertex(self.topology, self.name, output)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """From one vertex to another; `output` names the sender's output, None its plain one."""
+
+    sender: str
+    receiver: str
+    output: str | None = None
+    feedback: bool = False
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source and how it is run."""
+
+    name: str
+    source: Source
+
+
+@dataclass(frozen=True)
+class OperatorSpec:
+    """An operator and how it is run."""
+
+    name: str
+    code: Callable[[Any], Any] | type[Operator]
+    key: Key | None
+    shards: int
+    executors: int
+    processors: int
+    concurrency: Concurrency
+    on_error: OnError
+
+
+@dataclass(frozen=True)
+class SinkSpec:
+    """A sink."""
+
+    name: str
+    sink: Sink
+
+
+Spec = SourceSpec | OperatorSpec | SinkSpec
+
+
+class Topology:
+    """Vertices and edges under construction. Mistakes are told at the line that makes them;
+    what only the whole can show (an operator nobody feeds, a source without a receiver) by
+    `check`, which every engine calls first."""
+
+    def __init__(self, name: str) -> None:
+        self.name = _named(name, "topology")
+        self.vertices: dict[str, Spec] = {}
+        self.edges: list[Edge] = []
+
+    def source(self, name: str, source: Source) -> Vertex:
+        """Where tuples enter."""
+        if not isinstance(source, Source):
+            raise InputError(
+                f"source {name!r}: must be one of sojourn.sources, or a Source; got {source!r}"
+            )
+        return self._add(SourceSpec(_named(name, "source"), source))
+
+    def operator(
+        self,
+        name: str,
+        code: Callable[[Any], Any] | type[Operator],
+        *inputs: Vertex,
+        key: Key | None = None,
+        shards: int = 256,
+        executors: int = 1,
+        processors: int | None = None,
+        concurrency: Concurrency = "process",
+        on_error: OnError = "fail",
+    ) -> Vertex:
+        """A function from a value to an iterable of values, or an `Operator` class.
+
+        Several inputs join. `key` sends all tuples of a key to the same shard, in order, and is
+        needed for `self.state`. `processors` is the number to start with, at least one for each
+        of the `executors`."""
+        what = f"operator {_named(name, 'operator')!r}"
+        spec = OperatorSpec(
+            name,
+            _checked_code(what, code, keyed=key is not None),
+            key,
+            _whole(what, "shards", shards, MAX_SHARDS),
+            _whole(what, "executors", executors),
+            _whole(what, "processors", executors if processors is None else processors),
+            _one_of(what, "concurrency", concurrency, ("process", "thread")),
+            _one_of(what, "on_error", on_error, ("fail", "skip", "dead-letter")),
+        )
+        if key is not None and not callable(key):
+            raise InputError(f"{what}: key must be a function from a value to its key; got {key!r}")
+        if spec.processors < spec.executors:
+            raise InputError(
+                f"{what}: each of its {spec.executors} executors needs a processor; "
+                f"got processors={spec.processors}"
+            )
+        if spec.key is not None and spec.shards < spec.processors:
+            raise InputError(
+                f"{what}: {spec.processors} processors cannot share {spec.shards} shards; "
+                "raise shards"
+            )
+        return self._add(spec, inputs)
+
+    def sink(self, name: str, sink: Sink, *inputs: Vertex) -> Vertex:
+        """Where results leave."""
+        if not isinstance(sink, Sink):
+            raise InputError(
+                f"sink {name!r}: must be one of sojourn.sinks, or a Sink; got {sink!r}"
+            )
+        return self._add(SinkSpec(_named(name, "sink"), sink), inputs)
+
+    def feedback(self, sender: Vertex, receiver: Vertex) -> None:
+        """Close a loop: what `sender` emits also goes to `receiver`, which may lie before it."""
+        self._check_handle("feedback", sender)
+        self._check_handle("feedback", receiver)
+        for vertex in (sender, receiver):
+            if not isinstance(self.vertices[vertex.name], OperatorSpec):
+                raise InputError(
+                    f"feedback {sender.name!r} → {receiver.name!r}: both ends must be operators; "
+                    f"{vertex.name!r} is not"
+                )
+        self._connect(Edge(sender.name, receiver.name, sender.output, feedback=True))
+
+    def check(self) -> None:
+        """Refuse a topology that cannot run."""
+        if not self.sources:
+            raise InputError(f"topology {self.name!r}: has no source; add one with source()")
+        fed = {edge.receiver for edge in self.edges if not edge.feedback}
+        feeding = {edge.sender for edge in self.edges if not edge.feedback}
+        for name, spec in self.vertices.items():
+            if isinstance(spec, SourceSpec):
+                if name not in feeding:
+                    raise InputError(f"source {name!r}: feeds nothing; give it to an operator")
+            elif name not in fed:
+                raise InputError(f"{_kind(spec)} {name!r}: has no input; name at least one")
+        forward = self.forward()
+        for group in groups(forward):
+            if is_loop(group, forward):
+                path = " → ".join(cycle_in(group, forward))
+                raise InputError(
+                    f"topology {self.name!r}: the cycle {path} is closed by a plain edge; "
+                    "only feedback() may close a loop"
+                )
+
+    def forward(self) -> dict[str, list[str]]:
+        """Receivers of every vertex over forward edges."""
+        onward: dict[str, list[str]] = {name: [] for name in self.vertices}
+        for edge in self.edges:
+            if not edge.feedback and edge.receiver not in onward[edge.sender]:
+                onward[edge.sender].append(edge.receiver)
+        return onward
+
+    def levels(self) -> dict[str, int]:
+        """The longest forward path from a source to every vertex; sources are level 0."""
+        forward = self.forward()
+        level = dict.fromkeys(self.vertices, 0)
+        for (name,) in groups(forward):
+            for receiver in forward[name]:
+                level[receiver] = max(level[receiver], level[name] + 1)
+        return level
+
+    @property
+    def sources(self) -> dict[str, SourceSpec]:
+        """All sources, in the order they were declared."""
+        return {n: s for n, s in self.vertices.items() if isinstance(s, SourceSpec)}
+
+    @property
+    def operators(self) -> dict[str, OperatorSpec]:
+        """All operators, in the order they were declared."""
+        return {n: s for n, s in self.vertices.items() if isinstance(s, OperatorSpec)}
+
+    @property
+    def sinks(self) -> dict[str, SinkSpec]:
+        """All sinks, in the order they were declared."""
+        return {n: s for n, s in self.vertices.items() if isinstance(s, SinkSpec)}
+
+    def _add(self, spec: Spec, inputs: tuple[Vertex, ...] = ()) -> Vertex:
+        what = _kind(spec)
+        if spec.name in self.vertices:
+            raise InputError(f"{what} {spec.name!r}: the name is taken; choose another")
+        if not isinstance(spec, SourceSpec) and not inputs:
+            raise InputError(f"{what} {spec.name!r}: has no input; name at least one")
+        for vertex in inputs:
+            self._check_handle(f"{what} {spec.name!r}", vertex)
+        self.vertices[spec.name] = spec
+        for vertex in inputs:
+            self._connect(Edge(vertex.name, spec.name, vertex.output))
+        return Vertex(self, spec.name)
+
+    def _connect(self, edge: Edge) -> None:
+        if edge in self.edges:
+            raise InputError(f"the edge {edge.sender!r} → {edge.receiver!r} is given twice")
+        self.edges.append(edge)
+
+    def _check_handle(self, what: str, vertex: object) -> None:
+        if not isinstance(vertex, Vertex) or self.vertices.get(vertex.name) is None:
+            raise InputError(
+                f"{what}: unknown input {vertex!r}; use what source() and operator() returned"
+            )
+        if vertex.topology is not self:
+            raise InputError(f"{what}: the input {vertex.name!r} belongs to another topology")
+        spec = self.vertices[vertex.name]
+        if isinstance(spec, SinkSpec):
+            raise InputError(f"{what}: the sink {vertex.name!r} has no output to use as an input")
+        if vertex.output is not None and isinstance(spec, SourceSpec):
+            raise InputError(f"{what}: the source {vertex.name!r} has no named outputs")
+
+
+def _kind(spec: Spec) -> str:
+    return {SourceSpec: "source", OperatorSpec: "operator", SinkSpec: "sink"}[type(spec)]
+
+
+def _named(name: object, what: str) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(
+            f"{what} name {name!r}: must be 1 to 63 letters, digits, '_', '-' or '.', "
+            "and start with a letter or digit"
+        )
+    return name
+
+
+def _whole(what: str, knob: str, value: object, most: int = 100_000) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InputError(f"{what}: {knob} must be a whole number from 1 to {most}; got {value!r}")
+    return value
+
+
+def _one_of(what: str, knob: str, value: _T, known: tuple[_T, ...]) -> _T:
+    if value not in known:
+        options = ", ".join(map(repr, known))
+        raise InputError(f"{what}: {knob} must be one of {options}; got {value!r}")
+    return value
+
+
+def _checked_code(
+    what: str, code: Callable[[Any], Any] | type[Operator], keyed: bool
+) -> Callable[[Any], Any] | type[Operator]:
+    if inspect.isclass(code):
+        if not callable(getattr(code, "process", None)):
+            raise InputError(f"{what}: the class {code.__name__} must define process(self, value)")
+        if not keyed and _uses_state(code):
+            raise InputError(
+                f"{what}: {code.__name__} uses self.state, which needs a key; add key=…"
+            )
+    elif not callable(code):
+        raise InputError(f"{what}: must be a function or a class with process; got {code!r}")
+    return code
+
+
+def _uses_state(code: type) -> bool:
+    """Whether any method of the class, or of its bases below Operator, mentions self.state."""
+    return any(
+        "state" in function.__code__.co_names
+        for base in code.__mro__
+        if base not in (Operator, object)
+        for function in vars(base).values()
+        if inspect.isfunction(function)
+    )
+
+
+def allocation_of(topology: Topology) -> Mapping[str, int]:
+    """The processors every operator starts with."""
+    return {name: spec.processors for name, spec in topology.operators.items()}

@@ -1,0 +1,60 @@
+"""One Spark session for all tests, and topologies that leave nothing behind."""
+
+import json
+import os
+import select
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from sojourn.engine.session import session
+
+SLOTS = 12
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    made = session(None, f"local[{SLOTS}]", SLOTS, "tests", 3.0)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left_behind() -> Iterator[None]:
+    yield
+    for pid in executors():
+        await_exit(pid)
+
+
+def await_exit(pid: int, timeout_s: float = 10.0) -> None:
+    """Return when a process, of whomever, is gone; complain if it does not go."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    gone, _, _ = select.select([descriptor], [], [], timeout_s)
+    os.close(descriptor)
+    assert gone, f"process {pid} is left behind"
+
+
+def executors() -> list[int]:
+    """Process ids of elastic executors, hosts and workers that this user runs."""
+    listed = subprocess.run(
+        ["pgrep", "-u", str(os.getuid()), "-f", "sojourn.engine.executor_main"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def results(directory: Path) -> list[Any]:
+    """What a JSONL sink has published, in order."""
+    found = []
+    for path in sorted(directory.glob("*.jsonl")):
+        found += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return found

@@ -1,0 +1,212 @@
+"""Faults, caused for real under load with keyed state: afterwards counts equal the truth, files
+hold each result once, and per-key order was kept."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+from conftest import executors, results
+from pyspark.sql import SparkSession
+from test_topologies import LINES, WORDS, check_counts, wordcount
+
+import sojourn as sj
+from sojourn.engine import messages as m
+from sojourn.engine.executor import Attach
+from sojourn.engine.running import Running, TopologyFailed
+from sojourn.engine.task import private_directory
+from sojourn.engine.wire import encode, send_frame
+
+
+def children(pid: int) -> list[int]:
+    listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(child) for child in listed.stdout.split()]
+
+
+def executor_of(running: Running, vertex: str) -> int:
+    return next(h.pid for h in running.driver.members.values() if h.vertex == vertex)
+
+
+def worker_of(running: Running, vertex: str) -> int:
+    (host,) = children(executor_of(running, vertex))
+    return children(host)[0]
+
+
+def spark_python_worker(running: Running, vertex: str) -> int:  # noqa: ARG001
+    daemon = subprocess.run(
+        ["pgrep", "-u", str(os.getuid()), "-f", "pyspark.daemon"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(daemon.stdout.split()[-1])
+
+
+@pytest.mark.parametrize(
+    ("victim", "vertex", "restarts"),
+    [
+        (worker_of, "count", 1),
+        (worker_of, "split", 0),
+        (executor_of, "count", 1),
+        (executor_of, "lines", 1),
+        (spark_python_worker, "", 1),
+    ],
+    ids=["keyed worker", "worker", "executor", "source", "Spark Python worker"],
+)
+def test_a_kill_loses_and_repeats_nothing(
+    spark: SparkSession,
+    tmp_path: Path,
+    victim: Callable[[Running, str], int],
+    vertex: str,
+    restarts: int,
+) -> None:
+    topology = wordcount(tmp_path, LINES, 150, processors=2)
+    with sj.start(topology, spark=spark, batch_s=3) as running:
+        assert running.driver.wait(lambda: bool(running.driver.saved), 30)
+        assert running.driver.wait(lambda: bool(running.driver.tracker.completed), 30)
+        os.kill(victim(running, vertex), signal.SIGKILL)
+        assert running.await_idle(90)
+        assert running.restarts == restarts
+    check_counts(results(tmp_path), WORDS)
+
+
+class Poisoned(sj.Operator):
+    def process(self, n: int) -> list[int]:
+        if n == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [n]
+
+
+@pytest.mark.parametrize("key", [None, lambda n: n % 4], ids=["without key", "with key"])
+@pytest.mark.parametrize("on_error", ["fail", "dead-letter"])
+def test_a_tuple_that_kills_its_workers_meets_on_error(
+    spark: SparkSession, tmp_path: Path, key: Any, on_error: Any
+) -> None:
+    t = sj.Topology("poison")
+    numbers = t.source("numbers", sj.sources.iterable(lambda: range(40), rate=100))
+    checked = t.operator("check", Poisoned, numbers, key=key, processors=2, on_error=on_error)
+    t.sink("out", sj.sinks.jsonl(tmp_path / "out"), checked)
+    running = sj.start(t, spark=spark, checkpoint=tmp_path / "checkpoint")
+    if on_error == "fail":
+        with pytest.raises(TopologyFailed, match="processing 13 killed its worker twice"):
+            running.await_idle(90)
+        with pytest.raises(TopologyFailed):
+            running.stop()
+        return
+    assert running.await_idle(90)
+    running.stop()
+    assert sorted(results(tmp_path / "out")) == [n for n in range(40) if n != 13]
+    letters = results(tmp_path / "checkpoint" / "sojourn" / "dead-letters" / "check")
+    assert [(row["value"], row["error"]) for row in letters] == [
+        ("13", "it killed its worker twice")
+    ]
+
+
+def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with sj.start(wordcount(tmp_path, LINES, 300, processors=2), spark=spark) as running:
+        directory = private_directory(f"{running.run_name}-{running.driver.epoch}")
+        assert directory.stat().st_mode & 0o077 == 0
+        for path in directory.iterdir():
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(10)
+                sock.connect(str(path))
+                send_frame(sock, encode(Attach(b"wrong", 0)))
+                assert sock.recv(1) == b""  # shown the door
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.connect(str(path))
+                send_frame(sock, b"\xc1 no message at all")
+        members = set(running.driver.members)
+        keys = running.driver.channel.keys
+        context = zmq.Context()
+        for with_keys in (False, True):
+            stranger = context.socket(zmq.DEALER)
+            stranger.linger = 0
+            if with_keys:  # the right server, but a client key of one's own
+                stranger.curve_serverkey = keys.server_public
+                stranger.curve_publickey, stranger.curve_secretkey = zmq.curve_keypair()
+            monitor = stranger.get_monitor_socket(
+                zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+                | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+                | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+                | zmq.EVENT_DISCONNECTED
+            )
+            stranger.connect(keys.address)
+            stranger.send(m.encode(m.Hello("count", 0, running.driver.epoch, 1)))
+            assert monitor.poll(10_000)
+            stranger.disable_monitor()
+            monitor.close()
+            stranger.close()
+        context.term()
+        assert set(running.driver.members) == members
+        assert running.await_idle(60)
+        assert running.restarts == 0
+    check_counts(results(tmp_path), WORDS)
+
+
+def test_messages_that_are_none_are_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        m.decode_to_driver(msgspec.msgpack.encode(["hello", 1, 2, 3, 4]))
+    with pytest.raises(msgspec.ValidationError):
+        m.decode_to_executor(msgspec.msgpack.encode(["obey", 1]))
+
+
+DRIVER = """
+import sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+import sojourn as sj
+from test_topologies import LINES, wordcount
+
+if __name__ == "__main__":
+    topology = wordcount(Path({out!r}), LINES, {rate}, processors=2)
+    with sj.start(topology, checkpoint={checkpoint!r}, batch_s=3) as running:
+        print("up", flush=True)
+        while not running.driver.saved or min(running.driver.saved.values()) < {batches}:
+            running.driver.wait(lambda: False, 0.1)
+        print("saved", flush=True)
+        assert running.await_idle(90)
+"""
+
+
+def test_a_killed_driver_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    import sys
+
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    here = str(Path(__file__).parent)
+
+    def driver(rate: float, batches: int) -> subprocess.Popen[str]:
+        script = tmp_path / "driver.py"
+        script.write_text(
+            DRIVER.format(
+                path=[here], out=str(out), rate=rate, checkpoint=str(checkpoint), batches=batches
+            ),
+            encoding="utf-8",
+        )
+        return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+
+    with driver(100, 1) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "up\n"
+        assert first.stdout.readline() == "saved\n"
+        left = executors()
+        first.kill()
+    assert left
+    for pid in left:
+        await_gone(pid)
+    with driver(400, 0) as second:
+        assert second.wait(180) == 0
+    check_counts(results(out), WORDS)
+
+
+def await_gone(pid: int) -> None:
+    from conftest import await_exit
+
+    await_exit(pid, 15.0)

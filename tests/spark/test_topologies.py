@@ -1,0 +1,197 @@
+"""Topologies of every shape on real Spark: what comes out is what must."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import results
+from pyspark.sql import SparkSession
+
+import sojourn as sj
+from sojourn.engine.running import TopologyFailed
+
+LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(900)]
+WORDS = [word for line in LINES for word in line.split()]
+
+
+def split(line: str) -> list[str]:
+    return line.split()
+
+
+class Count(sj.Operator):
+    def process(self, word: str) -> Iterator[tuple[str, int]]:
+        self.state[word] = self.state.get(word, 0) + 1
+        yield word, self.state[word]
+
+
+def wordcount(out: Path, lines: list[str], rate: float | None, **count: Any) -> sj.Topology:
+    t = sj.Topology("wordcount")
+    source = t.source("lines", sj.sources.iterable(lambda: lines, rate=rate))
+    words = t.operator("split", split, source, processors=2)
+    counts = t.operator("count", Count, words, key=lambda w: w, shards=32, **count)
+    t.sink("out", sj.sinks.jsonl(out), counts)
+    return t
+
+
+def check_counts(found: list[Any], words: list[str]) -> None:
+    """Every word was counted up from one, in order, to how often it stands there."""
+    last: Counter[str] = Counter()
+    for word, number in found:
+        assert number == last[word] + 1
+        last[word] = number
+    assert last == Counter(words)
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        {"processors": 2},
+        {"processors": 3, "executors": 2},
+        {"processors": 2, "concurrency": "thread"},
+    ],
+    ids=["processes", "two executors", "threads"],
+)
+def test_counts_are_exact_over_batches_and_resizes(
+    spark: SparkSession, tmp_path: Path, count: dict[str, Any]
+) -> None:
+    with sj.start(wordcount(tmp_path, LINES, 150, **count), spark=spark, batch_s=3) as running:
+        assert running.driver.wait(lambda: bool(running.driver.saved), 30)
+        running.resize({"count": 5, "split": 4})
+        assert running.driver.wait(lambda: min(running.driver.saved.values()) >= 1, 30)
+        running.resize({"count": 2, "split": 1})
+        assert running.await_idle(60)
+        assert running.allocation() == {"split": 1, "count": 2}
+        assert running.restarts == 0
+    assert not (tmp_path / "_staging").exists()
+    check_counts(results(tmp_path), WORDS)
+
+
+def test_a_topology_started_again_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
+    for executors in (1, 2):
+        topology = wordcount(out, LINES, 400, executors=executors, processors=2)
+        running = sj.start(topology, spark=spark, checkpoint=checkpoint)
+        if executors == 1:
+            assert running.driver.wait(lambda: bool(running.driver.tracker.completed), 30)
+        else:
+            assert running.await_idle(60)
+        running.stop()
+    check_counts(results(out), WORDS)
+
+
+def test_splits_joins_skips_and_named_outputs(spark: SparkSession, tmp_path: Path) -> None:
+    t = sj.Topology("shapes")
+    numbers = t.source("numbers", sj.sources.iterable(lambda: range(500)))
+    more = t.source("more", sj.sources.iterable(lambda: range(500, 700)))
+    sorted_out = t.operator(
+        "sort", lambda n: [n] if n % 2 else [sj.Output("even", n)], numbers, on_error="skip"
+    )
+    doubled = t.operator("double", lambda n: [n * 2], sorted_out["even"])
+    joined = t.operator("join", lambda n: [("joined", n)], doubled, sorted_out, more)
+    t.sink("out", sj.sinks.jsonl(tmp_path), joined, numbers)
+    with sj.start(t, spark=spark) as running:
+        assert running.await_idle(60)
+    found = results(tmp_path)
+    expected = Counter({("joined", 2 * n if n % 2 == 0 else n): 0 for n in range(500)})
+    expected.update(("joined", 2 * n if n % 2 == 0 else n) for n in range(500))
+    expected.update(("joined", n) for n in range(500, 700))
+    expected.update(range(500))
+    assert Counter(tuple(v) if isinstance(v, list) else v for v in found) == expected
+
+
+def test_a_loop_loses_and_repeats_nothing_across_batches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Every number counts down to zero over the feedback edge: n + 1 rounds each."""
+    t = sj.Topology("countdown")
+    numbers = t.source("numbers", sj.sources.iterable(lambda: [i % 6 for i in range(600)], rate=80))
+    rounds = t.operator("round", Round, numbers, key=lambda pair: pair if pair else 0, shards=8)
+    t.feedback(rounds["again"], rounds)
+    t.sink("out", sj.sinks.jsonl(tmp_path), rounds)
+    with sj.start(t, spark=spark, batch_s=3) as running:
+        assert running.await_idle(90)
+        assert running.restarts == 0
+    assert Counter(results(tmp_path)) == Counter(n for i in range(600) for n in range(i % 6 + 1))
+
+
+class Round(sj.Operator):
+    def process(self, n: int) -> Iterator[Any]:
+        self.state[n] = self.state.get(n, 0) + 1
+        yield n
+        if n:
+            yield sj.Output("again", n - 1)
+
+
+def fragile(n: int) -> list[int]:
+    if n == 7:
+        raise ValueError("seven")
+    return [n]
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead-letter"])
+def test_errors_in_user_code_are_put_aside(
+    spark: SparkSession, tmp_path: Path, on_error: Any
+) -> None:
+    t = sj.Topology("fragile")
+    numbers = t.source("numbers", sj.sources.iterable(lambda: range(20)))
+    checked = t.operator("check", fragile, numbers, on_error=on_error)
+    t.sink("out", sj.sinks.jsonl(tmp_path / "out"), checked)
+    with sj.start(t, spark=spark, checkpoint=tmp_path / "checkpoint") as running:
+        assert running.await_idle(60)
+        assert running.samples().vertices["check"].dropped == 1
+    assert sorted(results(tmp_path / "out")) == [n for n in range(20) if n != 7]
+    letters = results(tmp_path / "checkpoint" / "sojourn" / "dead-letters" / "check")
+    if on_error == "dead-letter":
+        assert [(row["operator"], row["value"]) for row in letters] == [("check", "7")]
+        assert "ValueError: seven" in letters[0]["error"]
+    else:
+        assert letters == []
+
+
+def test_an_error_that_must_not_be_put_aside_ends_the_topology(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    t = sj.Topology("fragile")
+    numbers = t.source("numbers", sj.sources.iterable(lambda: range(20)))
+    t.sink("out", sj.sinks.jsonl(tmp_path), t.operator("check", fragile, numbers))
+    running = sj.start(t, spark=spark)
+    with pytest.raises(TopologyFailed, match=r"(?s)operator 'check': processing 7 raised.*seven"):
+        running.await_idle(60)
+    with pytest.raises(TopologyFailed, match="seven"):
+        running.stop()
+
+
+def test_a_source_sheds_what_is_too_late_and_counts_it(spark: SparkSession, tmp_path: Path) -> None:
+    t = sj.Topology("late")
+    # All are due within a tenth of a second, before the operators are even up.
+    numbers = t.source(
+        "numbers", sj.sources.iterable(lambda: range(50), rate=500, shed_after=1e-9)
+    )
+    t.sink("out", sj.sinks.jsonl(tmp_path), numbers)
+    with sj.start(t, spark=spark) as running:
+        assert running.await_idle(60)
+        shed = running.samples().vertices["numbers"].shed
+    assert shed > 0
+    assert len(results(tmp_path)) == 50 - shed
+
+
+def test_parquet_console_and_callable_sinks(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    t = sj.Topology("sinks")
+    rows = t.source("rows", sj.sources.iterable(lambda: [{"n": n, "s": str(n)} for n in range(9)]))
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    t.sink("parquet", sj.sinks.parquet(tmp_path / "parquet"), rows)
+    t.sink("console", sj.sinks.console(), rows)
+    t.sink("call", sj.sinks.call(lambda row: (seen / row["s"]).touch()), rows)
+    with sj.start(t, spark=spark) as running:
+        assert running.await_idle(60)
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(tmp_path / "parquet")
+    assert table.to_pylist() == [{"n": n, "s": str(n)} for n in range(9)]
+    assert capsys.readouterr().out.count('"n": ') == 9
+    assert len(list(seen.iterdir())) == 9
