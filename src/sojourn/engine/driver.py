@@ -2,10 +2,12 @@
 the trees and the last reports, and passes commands on. Used by `Running`."""
 
 import queue
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from sojourn.engine import messages as m
 from sojourn.engine.channel import ChannelServer
@@ -100,10 +102,26 @@ class Driver(threading.Thread):
         """Whether every executor of the present epoch has joined."""
         return all(identity(place, self.epoch) in self.members for place in self.layout.places)
 
+    def all_left(self, timeout_s: float) -> bool:
+        """Whether all executors are gone in time: they said so, or were on this host and died."""
+
+        def none_left() -> bool:
+            for member, hello in list(self.members.items()):
+                if hello.host == socket.gethostname() and not Path(f"/proc/{hello.pid}").exists():
+                    del self.members[member]
+            return not self.members
+
+        deadline = time.monotonic() + timeout_s
+        while not self.wait(none_left, 0.1):
+            if time.monotonic() > deadline:
+                return False
+        return True
+
     def start_epoch(self, epoch: int) -> None:
         """A new start: nothing heard before counts any more."""
         with self.changed:
             self.epoch = epoch
+            self.members.clear()
             self.failures.clear()
             self.reports.clear()
             self.saved.clear()
@@ -135,7 +153,9 @@ class Driver(threading.Thread):
         injector = identity(self.layout.places[0], self.epoch)
         match message:
             case m.Feedback():
-                self.channel.send(injector, m.Inject(sender, message.number, message.row))
+                self.channel.send(
+                    injector, m.Inject(sender, message.number, message.row, message.count)
+                )
             case m.Acknowledge():
                 self.channel.send(message.sender, m.Injected(message.number))
             case m.Settle():

@@ -63,7 +63,7 @@ class Emitter:
         """Take the output of a worker."""
         for group in groups:
             route = self.routes[group.route]
-            self.meter.sent(route.edge, len(group.payloads))
+            self.meter.sent(route.edge, len(group.payloads), route.feedback)
             executor = group.executor
             if executor < 0:
                 executor = self.turn % route.executors

@@ -117,7 +117,7 @@ class ElasticExecutor:
         self.traces_due: float | None = None
         self.exhausted = spec.kind != "source"
         self.source_stopped = False
-        self.injections: dict[tuple[bytes, int], bytes] = {}
+        self.injections: dict[tuple[bytes, int], m.Inject] = {}
         self.injected: set[tuple[bytes, int]] = set()
         self.finish_at: float | None = None
         self.listener = listener
@@ -128,7 +128,11 @@ class ElasticExecutor:
     def run(self) -> None:
         """Until finished, or the driver is gone."""
         place = self.spec.place
-        self.channel.send(m.Hello(place.vertex, place.executor, self.spec.epoch, os.getpid()))
+        self.channel.send(
+            m.Hello(
+                place.vertex, place.executor, self.spec.epoch, socket.gethostname(), os.getpid()
+            )
+        )
         try:
             while not self._is_over():
                 self.loop.turn(self._timeout())
@@ -216,6 +220,7 @@ class ElasticExecutor:
         self.batch = batch
         self.phase = Phase.RUNNING
         self.changed = {}
+        self.meter.batch_in = self.meter.batch_out = 0
         self.dead.begin(batch, spec.epoch)
         self.pool.resize(self.wanted)
         for worker in self.pool.workers:
@@ -437,7 +442,7 @@ class ElasticExecutor:
                     if self.phase is Phase.RUNNING and not worker.ended:
                         worker.link.send(m.encode(m.End()))
             case m.Inject():
-                self.injections[message.sender, message.number] = message.row
+                self.injections[message.sender, message.number] = message
                 if self.phase is Phase.RUNNING:
                     self._inject((message.sender, message.number))
             case m.Injected():
@@ -451,10 +456,11 @@ class ElasticExecutor:
 
     def _inject(self, key: tuple[bytes, int]) -> None:
         """Send feedback on its way again, once per batch however often it is handed over."""
-        row = self.injections.pop(key)
+        inject = self.injections.pop(key)
         if key not in self.injected:
             self.injected.add(key)
-            self.emitter.pass_on(row)
+            self.meter.batch_out += inject.count
+            self.emitter.pass_on(inject.row)
         self.channel.send(m.Acknowledge(*key))
 
     def _finish(self, committed: int) -> None:
@@ -484,8 +490,9 @@ class ElasticExecutor:
                 emitted=dict(meter.emitted),
                 dropped=meter.dropped,
                 shed=meter.shed,
-                total_in=meter.total_in,
-                total_out=meter.total_out,
+                batch=-1 if self.batch is None else self.batch,
+                batch_in=meter.batch_in,
+                batch_out=meter.batch_out,
                 idle=idle,
                 exhausted=self.exhausted,
                 number=number,

@@ -141,11 +141,13 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     vertex: str
     executor: int
     epoch: int
+    host: str
     pid: int
 
 
 class Report(msgspec.Struct, array_like=True, tag="report"):
-    """What an executor counted since its last report, and its totals since it started."""
+    """What an executor counted since its last report, and how many tuples it received and sent in
+    the running batch, by which the driver sees that none is under way."""
 
     vertex: str
     executor: int
@@ -163,8 +165,9 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     emitted: dict[str, int]
     dropped: int
     shed: int
-    total_in: int
-    total_out: int
+    batch: int
+    batch_in: int
+    batch_out: int
     idle: bool
     exhausted: bool
     number: int
@@ -265,11 +268,12 @@ class StopSource(msgspec.Struct, array_like=True, tag="stop_source"):
 
 
 class Inject(msgspec.Struct, array_like=True, tag="inject"):
-    """Feedback of another executor, to be sent on by the source level."""
+    """Feedback of another executor, `count` tuples, to be sent on by the source level."""
 
     sender: bytes
     number: int
     row: bytes
+    count: int
 
 
 class Injected(msgspec.Struct, array_like=True, tag="injected"):

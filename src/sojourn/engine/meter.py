@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Meter:
-    """Sums since the last report, and totals since the executor started."""
+    """Sums since the last report, and tuples received and sent in the running batch."""
 
     since_s: float
     arrivals: int = 0
@@ -19,8 +19,8 @@ class Meter:
     dropped: int = 0
     shed: int = 0
     emitted: Counter[str] = field(default_factory=Counter)
-    total_in: int = 0
-    total_out: int = 0
+    batch_in: int = 0
+    batch_out: int = 0
     last_arrival_s: float | None = None
 
     def arrived(self, count: int, now_s: float) -> None:
@@ -32,7 +32,7 @@ class Meter:
             self.gap_s2 += gap * gap
         self.last_arrival_s = now_s
         self.arrivals += count
-        self.total_in += count
+        self.batch_in += count
 
     def served_some(self, count: int, seconds: float, squares: float) -> None:
         """A worker has processed that many, with these moments of service time."""
@@ -40,13 +40,15 @@ class Meter:
         self.service_s += seconds
         self.service_s2 += squares
 
-    def sent(self, edge: str, count: int) -> None:
-        """That many tuples went out over an edge."""
+    def sent(self, edge: str, count: int, feedback: bool) -> None:
+        """That many tuples went out over an edge. Feedback counts as sent in the batch, and by the
+        executor, that hands it to Spark."""
         self.emitted[edge] += count
-        self.total_out += count
+        if not feedback:
+            self.batch_out += count
 
     def reset(self, now_s: float) -> None:
-        """Start counting anew; totals and the last arrival stay."""
+        """Start counting anew; the batch's counts and the last arrival stay."""
         self.since_s = now_s
         self.arrivals = self.gaps = self.served = self.dropped = self.shed = 0
         self.gap_s = self.gap_s2 = self.service_s = self.service_s2 = 0.0

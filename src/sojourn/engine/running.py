@@ -31,6 +31,7 @@ from sojourn.topology import Topology, allocation_of
 _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
 _ANSWER_S = 5.0
+_LEAVE_S = 15.0
 
 
 class TopologyFailed(RuntimeError):
@@ -232,9 +233,10 @@ class Running:
         return ""
 
     def _clear_away(self) -> None:
-        """No executor of the failed start may be left."""
+        """No executor of the failed start should be left; one that does not answer is fenced off
+        by its epoch."""
         self.driver.send_all(m.Finish(-1))
-        self.driver.wait(lambda: not self.driver.members, 15.0)
+        self.driver.all_left(_LEAVE_S)
 
     def _verdict(self, failure: str) -> str | None:
         """Whether to give up after a failure, and why."""
@@ -252,12 +254,14 @@ class Running:
         return None
 
     def _quiet(self) -> tuple[int, int] | None:
-        """How many tuples were sent and received, if sources are done and nothing is under way."""
+        """The batch and how many tuples were sent in it, if sources are done, nothing waits
+        anywhere and all that was sent has been received. Seen twice, nothing is under way."""
         reports = self.driver.poll(_ANSWER_S)
-        sent, received = sum(r.total_out for r in reports), sum(r.total_in for r in reports)
-        complete = len(reports) == len(self.layout.places)
-        calm = complete and all(r.idle and r.exhausted for r in reports)
-        return (sent, received) if calm and sent == received else None
+        if len(reports) != len(self.layout.places) or len({r.batch for r in reports}) != 1:
+            return None
+        sent, received = sum(r.batch_out for r in reports), sum(r.batch_in for r in reports)
+        calm = all(r.idle and r.exhausted for r in reports)
+        return (reports[0].batch, sent) if calm and sent == received else None
 
     def _drain(self, timeout_s: float) -> None:
         """Finish what is in flight and end the batch, committed."""
@@ -288,7 +292,7 @@ class Running:
             self.query.stop()
         committed = self.clock.committed() if self.clock is not None else -1
         self.driver.send_all(m.Finish(committed))
-        self.driver.wait(lambda: not self.driver.members, 15.0)
+        self.driver.all_left(_LEAVE_S)
         self.driver.end()
         self.supervisor.join()
         if self.clock is not None:

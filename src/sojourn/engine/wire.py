@@ -134,4 +134,4 @@ class FrameReader:
         if len(self.buffer) < 4:
             return False
         (size,) = _LENGTH.unpack_from(self.buffer)
-        return len(self.buffer) >= 4 + size
+        return len(self.buffer) >= 4 + int(size)
