@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: run test check bench clean
 
 run: $(VENV)/.run
-	$(BIN)/sojourn plan examples/plans/vld.yaml
+	$(BIN)/python examples/wordcount.py
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
@@ -29,7 +29,7 @@ $(BIN)/python:
 
 # The stamps hold what was installed: a second make installs nothing, a changed pyproject only what is new.
 $(VENV)/.run: pyproject.toml | $(BIN)/python
-	@echo "setting up $(VENV) (once)"
+	@echo "setting up $(VENV) (once; pyspark takes a minute or two)"
 	@$(PIP) --editable .
 	@touch $@
 

@@ -2,6 +2,7 @@
 
 from sojourn import sinks, sources
 from sojourn.errors import InputError
+from sojourn.ports import Sample, Samples, Sojourn
 from sojourn.run import start
 from sojourn.sinks import Sink
 from sojourn.sources import Source
@@ -13,7 +14,10 @@ __all__ = [
     "InputError",
     "Operator",
     "Output",
+    "Sample",
+    "Samples",
     "Sink",
+    "Sojourn",
     "Source",
     "Topology",
     "sinks",

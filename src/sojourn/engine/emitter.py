@@ -3,7 +3,8 @@ Fed by the pool; writes rows to the Spark task, and feedback to the channel.
 
 There is no timer: while the way out is free, every group goes at once; while it is not, groups
 for the same receiver grow together. So bundles are single tuples under light load and hundreds
-under heavy load."""
+under heavy load. The way is free as long as Spark has taken all but a few of the rows sent, which
+the task tells: a row costs Spark far more than its bytes."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from sojourn.engine.layout import Route
 from sojourn.engine.meter import Meter
 from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, encode
 
-_IN_FLIGHT_BYTES = 1 << 17
+WINDOW = 4  # rows that Spark may not have taken yet
 _BUNDLE_BYTES = 1 << 16
 
 
@@ -43,6 +44,7 @@ class Emitter:
         self.max_bundle = max_bundle
         self.waiting: dict[tuple[int, int], deque[_Growing]] = {}
         self.rows: deque[bytes] = deque()
+        self.window = 0
         self.count = 0
         self.turn = 0
         self.numbers = 0
@@ -78,12 +80,12 @@ class Emitter:
 
     def flush(self, link: Link | None) -> None:
         """Send while the way out is free."""
-        while self.rows and link is not None and link.unsent_bytes < _IN_FLIGHT_BYTES:
+        while self.rows and link is not None and self.window > 0:
             self._send(link, self.rows.popleft())
         while self.waiting:
             key = next(iter(self.waiting))
             route = self.routes[key[0]]
-            if not route.feedback and (link is None or link.unsent_bytes >= _IN_FLIGHT_BYTES):
+            if not route.feedback and (link is None or self.window <= 0):
                 return
             queue = self.waiting.pop(key)
             bundle = queue.popleft().bundle
@@ -135,6 +137,7 @@ class Emitter:
         level, partition = PREFIX.unpack_from(row)
         if level != self.level + 1:
             partition %= self.next_partitions
+        self.window -= 1
         link.send(partition.to_bytes(2, "little"), row)
 
     def _is_full(self, growing: _Growing) -> bool:

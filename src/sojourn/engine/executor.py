@@ -22,7 +22,7 @@ import msgspec
 from sojourn.engine import messages as m
 from sojourn.engine.channel import ChannelClient, ChannelKeys
 from sojourn.engine.dead_letters import DeadLetters
-from sojourn.engine.emitter import Emitter
+from sojourn.engine.emitter import WINDOW, Emitter
 from sojourn.engine.host import HostSpec, ask_for_worker, start_host
 from sojourn.engine.layout import Place
 from sojourn.engine.loop import Loop
@@ -32,6 +32,7 @@ from sojourn.engine.state import StateStore
 from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, decode_bundle
 
 END = b"E"
+NO_BATCH = -1
 _REPORT_TRACES_S = 0.02
 _BACKLOG_BYTES = 1 << 20
 _FINISH_S = 10.0
@@ -60,7 +61,8 @@ class ExecutorSpec:
 
 
 class Attach(msgspec.Struct, array_like=True):
-    """The first frame of a task."""
+    """The first frame of a task, for its rows; with NO_BATCH, for telling how many of the rows it
+    got Spark has taken, which must be heard also while no more rows are read."""
 
     secret: bytes
     batch: int
@@ -195,13 +197,25 @@ class ElasticExecutor:
         if attach is None or not hmac.compare_digest(attach.secret, self.spec.secret):
             link.close()
             return
+        if attach.batch == NO_BATCH:
+            self.loop.add(link, lambda: self._read_taken(link))
+            return
         if self.phase is not Phase.WAITING:
             raise Fault(f"a task came for batch {attach.batch} while {self.batch} was running")
         self._detach()
         self.task = link
+        self.emitter.window = WINDOW
         self.loop.add(link, self._read_task)
         self._begin(attach.batch)
         self._handle((frames or [])[1:])
+
+    def _read_taken(self, link: Link) -> None:
+        frames = link.receive()
+        if frames is None:
+            self.loop.remove(link)
+            link.close()
+            return
+        self.emitter.window += sum(int.from_bytes(frame, "little") for frame in frames)
 
     def _detach(self) -> None:
         if self.task is not None:

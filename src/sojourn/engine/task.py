@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sojourn.engine.executor import END, Attach
+from sojourn.engine.executor import END, NO_BATCH, Attach
 from sojourn.engine.layout import Place
 from sojourn.engine.wire import encode, send_frame
 
@@ -45,12 +45,16 @@ class Task:
         sock = _connect(self.run, self.places[partition], self.specs[partition])
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         send_frame(sock, encode(Attach(self.secret, batch)))
+        taken = socket.socket(socket.AF_UNIX)
+        taken.connect(sock.getpeername())
+        send_frame(taken, encode(Attach(self.secret, NO_BATCH)))
         pump = _Pump(sock, batches)
         pump.start()
         try:
-            yield from _rows(sock)
+            yield from _rows(sock, taken)
         finally:
             sock.close()
+            taken.close()
         pump.join()
         if pump.error is not None:
             raise pump.error
@@ -81,8 +85,9 @@ class _Pump(threading.Thread):
                 return  # closed already, which is what is wanted
 
 
-def _rows(sock: socket.socket) -> Iterator[Any]:
-    """Record batches of what the executor sends, until it says that the batch is over."""
+def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
+    """Record batches of what the executor sends, until it says that the batch is over; says over
+    `taken` how many rows Spark has taken."""
     import pyarrow as pa
 
     schema = pa.schema([("pid", pa.int32()), ("data", pa.binary())])
@@ -115,9 +120,12 @@ def _rows(sock: socket.socket) -> Iterator[Any]:
             rows += [None] * len(touched)
             touched.clear()
         if pids:
+            sent = len(rows) - rows.count(None)
             yield pa.RecordBatch.from_arrays(
                 [pa.array(pids, pa.int32()), pa.array(rows, pa.binary())], schema=schema
             )
+            if not ended:
+                send_frame(taken, sent.to_bytes(2, "little"))
         if ended:
             return
 
@@ -133,19 +141,25 @@ def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
         path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
-    listener.listen(1)
+    listener.listen(2)
     with listener:
         process = subprocess.Popen(
             [sys.executable, "-m", "sojourn.engine.executor_main", str(listener.fileno())],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             start_new_session=True,
+            env={**os.environ, "PYTHONPATH": _without_spark(os.environ.get("PYTHONPATH", ""))},
         )
     assert process.stdin is not None
     process.stdin.write(spec)
     process.stdin.close()
     sock.connect(str(path))
     return sock
+
+
+def _without_spark(path: str) -> str:
+    """Spark puts archives of itself on its Python workers' path; the installed package is whole."""
+    return os.pathsep.join(p for p in path.split(os.pathsep) if not p.endswith(".zip"))
 
 
 def private_directory(run: str) -> Path:
