@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
+from conftest import executors, results
 from pyspark.sql import SparkSession
 from test_topologies import LINES, WORDS, check_counts, wordcount
 
 import sojourn as sj
-from conftest import executors, results
 from sojourn.engine import messages as m
 from sojourn.engine.executor import Attach
 from sojourn.engine.running import Running, TopologyFailed

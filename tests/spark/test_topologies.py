@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import results
 from pyspark.sql import SparkSession
 
 import sojourn as sj
-from conftest import results
 from sojourn.engine.running import TopologyFailed
 
 LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(900)]

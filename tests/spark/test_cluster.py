@@ -1,0 +1,71 @@
+"""The same topology on a real standalone cluster of two workers, in a driver of its own, because
+a process can have but one Spark session; and with a Spark executor killed under load."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from cluster import standalone_cluster
+from conftest import results
+from test_topologies import WORDS, check_counts
+
+DRIVER = """
+import os, signal, subprocess, sys
+sys.path[:0] = [{here!r}]
+from pathlib import Path
+import sojourn as sj
+from sojourn.engine.session import AT_START
+from pyspark.sql import SparkSession
+from test_topologies import LINES, wordcount
+
+if __name__ == "__main__":
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master({url!r}).appName("cluster")
+    confs = dict(AT_START)
+    confs["spark.driver.host"] = confs["spark.driver.bindAddress"] = "127.0.0.1"
+    confs["spark.executor.cores"], confs["spark.cores.max"] = "4", "8"
+    confs["spark.executor.memory"] = "512m"
+    confs["spark.log.level"] = "FATAL"
+    for key, value in confs.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    topology = wordcount(Path({out!r}), LINES, 100, processors=3, executors=2)
+    with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, batch_s=4) as running:
+        print("up", flush=True)
+        running.driver.wait(lambda: min(running.driver.saved.values(), default=-1) >= 0, 60)
+        running.resize({{"count": 4}})
+        listed = subprocess.run(
+            ["pgrep", "-f", "CoarseGrainedExecutorBackend"], capture_output=True, text=True
+        )
+        victim = int(listed.stdout.split()[-1])
+        os.kill(victim, signal.SIGKILL)
+        print("killed", flush=True)
+        assert running.await_idle(120)
+        print("restarts", running.restarts, flush=True)
+    spark.stop()
+"""
+
+
+def test_a_cluster_runs_the_same_and_survives_a_killed_spark_executor(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with standalone_cluster(tmp_path, workers=2, cores=4) as url:
+        script = tmp_path / "driver.py"
+        script.write_text(
+            DRIVER.format(
+                here=str(Path(__file__).parent),
+                url=url,
+                out=str(out),
+                checkpoint=str(tmp_path / "checkpoint"),
+            ),
+            encoding="utf-8",
+        )
+        ended = subprocess.run(
+            [sys.executable, str(script)],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stdout
+    assert "restarts 1" in ended.stdout
+    check_counts(results(out), WORDS)
