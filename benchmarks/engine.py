@@ -8,6 +8,8 @@
                 CPU per tuple against the same functions with the same pickling in one process
     resize      2 → 8 → 2 processors under load: how soon it takes effect, what tuples notice
     boundary    how long tuples stall where a batch ends
+    soak        ten minutes at half load with keyed state, resizes and batch ends: does anything
+                grow? Only run when named.
 
 Operators that sleep are said to; all others are busy. Compare figures of one run only.
 """
@@ -19,6 +21,7 @@ import pickle
 import resource
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -81,10 +84,7 @@ def summary(values: list[float]) -> dict[str, float]:
 
 def latency(spark: SparkSession, seconds: float) -> dict[str, Any]:
     """The chain at 50/s on the engine, then as micro-batches."""
-    source = sj.sources.paced(lambda _: PAD, rate=50, arrivals="constant")
-    with sj.start(chain(source), spark=spark) as running:
-        sojourns(running, 5)
-        ours = summary(sojourns(running, seconds))
+    ours = latency_of_engine(spark, seconds)
     micro = micro_batches(spark, seconds)
     return {
         "engine": ours,
@@ -92,6 +92,14 @@ def latency(spark: SparkSession, seconds: float) -> dict[str, Any]:
         "ratio": micro["median_ms"] / ours["median_ms"],
         "bound": 30,
     }
+
+
+def latency_of_engine(spark: SparkSession, seconds: float) -> dict[str, float]:
+    """The chain at 50/s."""
+    source = sj.sources.paced(lambda _: PAD, rate=50, arrivals="constant")
+    with sj.start(chain(source), spark=spark) as running:
+        sojourns(running, 5)
+        return summary(sojourns(running, seconds))
 
 
 def micro_batches(spark: SparkSession, seconds: float) -> dict[str, float]:
@@ -166,10 +174,11 @@ def served(running: Running) -> int:
     return sum(r.batch_in for r in running.driver.poll(5.0) if r.vertex == "c")
 
 
-def cpu_seconds() -> float:
-    """CPU time of all processes of this session: the driver, the JVM, Python workers, executors,
-    their hosts and workers."""
-    ticks = 0
+def own_processes() -> dict[int, tuple[str, list[str]]]:
+    """Kind and /proc statistics of all processes of this session: the driver, the JVM, Spark's
+    Python workers, executors with their hosts and workers."""
+    found = {}
+    known = {b"SparkSubmit": "jvm", b"executor_main": "executors", b"pyspark": "spark python"}
     for entry in os.scandir("/proc"):
         if not entry.name.isdecimal():
             continue
@@ -180,10 +189,68 @@ def cpu_seconds() -> float:
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
             continue  # it has just ended
-        known = (b"executor_main", b"pyspark", b"SparkSubmit")
-        if int(entry.name) == os.getpid() or any(word in command for word in known):
-            ticks += int(fields[11]) + int(fields[12])
+        kinds = [kind for word, kind in known.items() if word in command]
+        if int(entry.name) == os.getpid():
+            kinds = ["driver"]
+        if kinds:
+            found[int(entry.name)] = (kinds[0], fields)
+    return found
+
+
+def cpu_seconds() -> float:
+    """CPU time of all processes of this session."""
+    ticks = sum(int(f[11]) + int(f[12]) for _, f in own_processes().values())
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def usage() -> dict[str, dict[str, float]]:
+    """Processes, resident memory and open descriptors (files and sockets) by kind of process."""
+    found: dict[str, dict[str, float]] = {}
+    for pid, (kind, fields) in own_processes().items():
+        row = found.setdefault(kind, {"processes": 0, "rss_mb": 0.0, "descriptors": 0})
+        try:
+            row["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
+        except OSError:
+            continue  # it has just ended
+        row["processes"] += 1
+        row["rss_mb"] += int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return found
+
+
+class Tally(sj.Operator):
+    """Counts by key: a thousand keys, so that state stays the same size."""
+
+    def process(self, number: int) -> tuple[int]:
+        self.state[number % 1000] = self.state.get(number % 1000, 0) + 1
+        return (number,)
+
+
+def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
+    """A chain with state and a file sink at about half of what two cores carry, resized every
+    minute; usage after a minute and at the end."""
+    t = sj.Topology("soak")
+    source = t.source("source", sj.sources.paced(lambda i: i, rate=200))
+    tally = t.operator("tally", Tally, source, key=lambda n: n % 1000, processors=2)
+    with tempfile.TemporaryDirectory() as out:
+        t.sink("out", sj.sinks.jsonl(out), t.operator("same", same, tally, processors=2))
+        readings: list[dict[str, Any]] = []
+        with sj.start(t, spark=spark, batch_s=10) as running:
+            for minute in range(1, round(minutes) + 1):
+                found = sojourns(running, 30)
+                running.resize({"tally": 4, "same": 3})
+                found += sojourns(running, 29)
+                running.resize({"tally": 2, "same": 2})
+                sojourns(running, 1)
+                readings.append({"minute": minute, **summary(found), "usage": usage()})
+                print(json.dumps(readings[-1]), file=sys.stderr, flush=True)
+            restarts = running.restarts
+    early, late = readings[min(1, len(readings) - 1)]["usage"], readings[-1]["usage"]
+    grown = {
+        kind: {what: late[kind][what] - early[kind][what] for what in early[kind]}
+        for kind in early
+        if kind in late
+    }
+    return {"restarts": restarts, "growth_after_minute_2": grown, "readings": readings}
 
 
 def floor_cpu(count: int) -> float:
@@ -262,6 +329,7 @@ def main() -> None:
         "throughput": lambda: throughput(spark, 100_000 if options.quick else 400_000),
         "resize": lambda: resize(spark, seconds),
         "boundary": lambda: boundary(spark, 2 if options.quick else 6),
+        "soak": lambda: soak(spark, 3 if options.quick else 10),
     }
     results = {}
     for part in parts:

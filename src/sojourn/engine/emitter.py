@@ -148,11 +148,7 @@ class Emitter:
         start, total = 0, len(group.payloads)
         traces = deque(group.traces)
         while start < total:
-            if (
-                not queue
-                or len(queue[-1].bundle.payloads) >= self.max_bundle
-                or queue[-1].bytes >= _BUNDLE_BYTES
-            ):
+            if not queue or self._is_full(queue[-1]):
                 queue.append(_Growing())
             growing = queue[-1]
             bundle = growing.bundle

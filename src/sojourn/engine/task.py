@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ class Task:
         """The function that mapInArrow calls."""
         from pyspark import TaskContext
 
+        _hush_broken_pipes()
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
@@ -58,6 +60,19 @@ class Task:
         pump.join()
         if pump.error is not None:
             raise pump.error
+
+
+def _hush_broken_pipes() -> None:
+    """When a query is stopped, Spark closes its Python workers' sockets, and each prints a
+    traceback of the broken pipe to the user's terminal. That is no fault; all others are shown."""
+    shown = traceback.print_exc
+
+    def print_exc(*arguments: Any, **options: Any) -> None:
+        if not isinstance(sys.exception(), BrokenPipeError):
+            shown(*arguments, **options)
+
+    if shown.__module__ == "traceback":
+        traceback.print_exc = print_exc
 
 
 class _Pump(threading.Thread):

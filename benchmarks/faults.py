@@ -1,0 +1,172 @@
+"""Kills parts of a running topology at random moments under load, and checks that nothing is lost
+or repeated.
+
+    python benchmarks/faults.py [--rounds 3] [--json] [worker "keyed worker" executor …]
+
+Each round runs a word count with keyed state at 300 words/s, kills one part with SIGKILL at a
+random moment, and lets it finish. The counts must equal the truth, the file sink must hold every
+result once, and each key's results must stand in order. Recovery is the time from the kill until
+the first tree that began after it is complete.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import sojourn as sj
+from sojourn.engine.running import Running
+from sojourn.engine.session import session
+
+LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(900)]
+TRUTH = Counter(word for line in LINES for word in line.split())
+
+
+class Count(sj.Operator):
+    """Counts each word."""
+
+    def process(self, word: str) -> Iterator[tuple[str, int]]:
+        self.state[word] = self.state.get(word, 0) + 1
+        yield word, self.state[word]
+
+
+def wordcount(out: str) -> sj.Topology:
+    """lines → split → count → out."""
+    t = sj.Topology("wordcount")
+    lines = t.source("lines", sj.sources.iterable(lambda: LINES, rate=60, arrivals="poisson"))
+    words = t.operator("split", str.split, lines, processors=2)
+    counts = t.operator("count", Count, words, key=lambda word: word, shards=32, processors=2)
+    t.sink("out", sj.sinks.jsonl(out), counts)
+    return t
+
+
+def children(pid: int) -> list[int]:
+    """Process ids below one."""
+    listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(child) for child in listed.stdout.split()]
+
+
+def executor(running: Running, vertex: str) -> int:
+    """The process of a vertex's executor."""
+    return next(h.pid for h in running.driver.members.values() if h.vertex == vertex)
+
+
+def worker(running: Running, vertex: str) -> int:
+    """One of its workers."""
+    (host,) = children(executor(running, vertex))
+    return random.choice(children(host))
+
+
+def spark_python_worker(running: Running, vertex: str) -> int:
+    """The Spark Python worker that started its executor."""
+    status = Path(f"/proc/{executor(running, vertex)}/status").read_text(encoding="utf-8")
+    return int(status.split("PPid:")[1].split()[0])
+
+
+VICTIMS: dict[str, Callable[[Running], int]] = {
+    "worker": lambda running: worker(running, "split"),
+    "keyed worker": lambda running: worker(running, "count"),
+    "executor": lambda running: executor(running, "count"),
+    "source": lambda running: executor(running, "lines"),
+    "sink": lambda running: executor(running, "out"),
+    "spark python worker": lambda running: spark_python_worker(running, "split"),
+}
+
+
+def one_round(
+    spark: SparkSession, victim: Callable[[Running], int], delay_s: float
+) -> dict[str, Any]:
+    """Run, kill, finish, check."""
+    with tempfile.TemporaryDirectory() as out:
+        with sj.start(wordcount(out), spark=spark, batch_s=4) as running:
+            running.driver.wait(lambda: bool(running.driver.tracker.completed), 60)
+            running.driver.wait(lambda: False, delay_s)
+            killed = time.time()
+            os.kill(victim(running), signal.SIGKILL)
+            with running.driver.changed:
+                running.driver.tracker.completed = []
+            recovered = await_recovery(running, killed)
+            finished = running.await_idle(180)
+            restarts = running.restarts
+        return {
+            "recovery_s": recovered,
+            "restarts": restarts,
+            "exact": finished and is_exact(Path(out)),
+        }
+
+
+def await_recovery(running: Running, killed: float) -> float:
+    """Seconds until something that arrived after the kill is complete."""
+    while time.time() - killed < 120:
+        running.driver.wait(lambda: bool(running.driver.tracker.completed), 1.0)
+        with running.driver.changed:
+            done, running.driver.tracker.completed = running.driver.tracker.completed, []
+        now = time.time()
+        if any(now - sojourn >= killed for sojourn in done):
+            return now - killed
+    return float("inf")
+
+
+def is_exact(out: Path) -> bool:
+    """Whether every word was counted up from one, in order, to the truth."""
+    last: Counter[str] = Counter()
+    for path in sorted(out.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            word, number = json.loads(line)
+            if number != last[word] + 1:
+                return False
+            last[word] = number
+    return last == TRUTH
+
+
+def main() -> None:
+    """All victims, several rounds each; ends with code 1 if a count is wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("victims", nargs="*", help=f"of: {', '.join(VICTIMS)}; all if none")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    spark = session(None, "local[8]", 8, "faults", 4)
+    results: dict[str, dict[str, Any]] = {}
+    for name in options.victims or VICTIMS:
+        rounds = [
+            one_round(spark, VICTIMS[name], draw.uniform(0, 6)) for _ in range(options.rounds)
+        ]
+        times = [r["recovery_s"] for r in rounds]
+        results[name] = {
+            "rounds": len(rounds),
+            "exact": sum(r["exact"] for r in rounds),
+            "restarts": [r["restarts"] for r in rounds],
+            "recovery_s": {
+                "median": statistics.median(times),
+                "least": min(times),
+                "most": max(times),
+            },
+        }
+        if not options.json:
+            print(f"{name}: {json.dumps(results[name])}", flush=True)
+    spark.stop()
+    if options.json:
+        print(json.dumps(results, indent=2))
+    if any(row["exact"] < row["rounds"] for row in results.values()):
+        sys.exit("a count is wrong")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,385 @@
+"""The emitter: tuples keep their order, their shards and their traces however they are bundled."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sojourn.engine import messages as m
+from sojourn.engine.emitter import Emitter
+from sojourn.engine.layout import Route
+from sojourn.engine.meter import Meter
+from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, decode_bundle
+
+MANY = 10**9
+Item = tuple[bytes, int | None, tuple[int, int] | None]
+
+
+class Way(Link):
+    """A way out that keeps what it is given: the partition and the row."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, bytes]] = []
+
+    def send(self, *parts: bytes) -> None:
+        partition, row = parts
+        self.sent.append((int.from_bytes(partition, "little"), row))
+
+
+@dataclass
+class Rig:
+    """An emitter at level 1 of a topology with four levels, and what came out of it."""
+
+    emitter: Emitter
+    way: Way
+    handed: list[tuple[int, bytes, int]]
+
+    def flush(self, rows: int = MANY) -> None:
+        self.emitter.window = rows
+        self.emitter.flush(self.way)
+
+    def bundles(self) -> list[tuple[int, Bundle]]:
+        """Everything sent, by partition of the next level."""
+        return [(partition, opened(row)) for partition, row in self.way.sent]
+
+    def acknowledge_all(self) -> None:
+        for number in list(self.emitter.unacknowledged):
+            self.emitter.acknowledge(number)
+
+
+PARTITIONS = [1, 2, 5, 3]
+
+
+def route(
+    receiver: str = "next", executors: int = 1, feedback: bool = False, first: int = 0
+) -> Route:
+    return Route(receiver, None, feedback, 1 if feedback else 2, first, executors, None, 0)
+
+
+def rig(*routes: Route, max_bundle: int = 500) -> Rig:
+    handed: list[tuple[int, bytes, int]] = []
+    emitter = Emitter(routes or (route(),), 1, PARTITIONS, max_bundle, Meter(0.0))
+    emitter.hand_over = lambda number, row, count: handed.append((number, row, count))
+    return Rig(emitter, Way(), handed)
+
+
+def opened(row: bytes) -> Bundle:
+    return decode_bundle(row[PREFIX.size :])
+
+
+def address(row: bytes) -> tuple[int, int]:
+    level, partition = PREFIX.unpack_from(row)
+    return level, partition
+
+
+def group(*payloads: bytes, to: int = 0, executor: int = 0) -> m.Group:
+    return m.Group(to, executor, list(payloads), [], [])
+
+
+def items(part: m.Group | Bundle) -> Iterator[Item]:
+    """Each tuple with its shard and its trace."""
+    traces = {trace.index: (trace.root, trace.id) for trace in part.traces}
+    assert len(traces) == len(part.traces)
+    assert all(0 <= index < len(part.payloads) for index in traces)
+    for i, payload in enumerate(part.payloads):
+        yield payload, part.shards[i] if part.shards else None, traces.get(i)
+
+
+# bundling
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> m.Group:
+    """Output for one of three executors of a keyed route, of one without a key, or feedback."""
+    number = draw(st.integers(0, 2))
+    payloads = draw(st.lists(st.binary(max_size=3), min_size=1, max_size=9))
+    traced = draw(st.sets(st.integers(0, len(payloads) - 1)))
+    traces = [Trace(i, draw(st.integers(0, 99)), draw(st.integers(0, 99))) for i in sorted(traced)]
+    shards = [draw(st.integers(0, 9)) for _ in payloads] if number == 0 else []
+    executor = draw(st.integers(0, 2)) if number == 0 else 0
+    return m.Group(number, executor, payloads, shards, traces)
+
+
+@given(
+    st.lists(st.one_of(groups(), st.integers(0, 3)), max_size=25),
+    st.integers(1, 12),
+)
+def test_bundling_keeps_order_shards_and_traces(
+    steps: list[m.Group | int], max_bundle: int
+) -> None:
+    routes = (route("keyed", 3), route("plain", 1, first=3), route("back", 1, feedback=True))
+    made = rig(*routes, max_bundle=max_bundle)
+    given_out: dict[tuple[int, int], list[Item]] = defaultdict(list)
+    for step in steps:
+        if isinstance(step, int):
+            made.flush(rows=step)
+            continue
+        first = {0: 0, 1: 3, 2: 0}[step.route]
+        level = 1 if step.route == 2 else 2
+        given_out[level, first + step.executor] += items(step)
+        made.emitter.add([step])
+    made.flush()
+    assert made.emitter.count == 0
+    arrived: dict[tuple[int, int], list[Item]] = defaultdict(list)
+    rows = [row for _, row in made.way.sent] + [row for _, row, _ in made.handed]
+    for row in rows:
+        bundle = opened(row)
+        assert 1 <= len(bundle.payloads) <= max_bundle
+        arrived[address(row)] += items(bundle)
+    assert arrived == given_out
+
+
+def test_what_waits_for_one_receiver_grows_together() -> None:
+    made = rig(max_bundle=3)
+    for payload in (b"a", b"b", b"c", b"d"):
+        made.emitter.add([group(payload)])
+    assert made.emitter.count == 4
+    made.flush()
+    assert [bundle.payloads for _, bundle in made.bundles()] == [[b"a", b"b", b"c"], [b"d"]]
+
+
+def test_while_the_way_is_free_every_group_goes_at_once() -> None:
+    made = rig()
+    for payload in (b"a", b"b"):
+        made.emitter.add([group(payload)])
+        made.flush()
+    assert [bundle.payloads for _, bundle in made.bundles()] == [[b"a"], [b"b"]]
+
+
+def test_a_bundle_that_is_sent_takes_no_more() -> None:
+    made = rig()
+    made.emitter.add([group(b"a")])
+    made.flush(rows=1)
+    made.emitter.add([group(b"b")])
+    made.flush(rows=0)
+    assert [bundle.payloads for _, bundle in made.bundles()] == [[b"a"]]
+    assert made.emitter.count == 1
+    assert not made.emitter.sent_all
+
+
+def test_a_large_group_is_split_and_its_traces_counted_anew() -> None:
+    made = rig(max_bundle=2)
+    traces = [Trace(1, 10, 11), Trace(2, 20, 21), Trace(4, 40, 41)]
+    made.emitter.add([m.Group(0, 0, [b"0", b"1", b"2", b"3", b"4"], [5, 6, 7, 8, 9], traces)])
+    made.flush()
+    assert [bundle for _, bundle in made.bundles()] == [
+        Bundle([b"0", b"1"], [5, 6], [Trace(1, 10, 11)]),
+        Bundle([b"2", b"3"], [7, 8], [Trace(0, 20, 21)]),
+        Bundle([b"4"], [9], [Trace(0, 40, 41)]),
+    ]
+
+
+def test_bundles_of_one() -> None:
+    made = rig(max_bundle=1)
+    made.emitter.add([m.Group(0, 0, [b"a", b"b"], [], [Trace(1, 7, 8)]), group(b"c")])
+    made.flush()
+    assert [bundle for _, bundle in made.bundles()] == [
+        Bundle([b"a"], [], []),
+        Bundle([b"b"], [], [Trace(0, 7, 8)]),
+        Bundle([b"c"], [], []),
+    ]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_bundle_is_full_at_64_kib(at_once: bool) -> None:
+    made = rig()
+    payloads = [bytes([i]) * 30_000 for i in range(7)]
+    if at_once:
+        made.emitter.add([group(*payloads)])
+    else:
+        for payload in payloads:
+            made.emitter.add([group(payload)])
+    made.flush()
+    bundles = [bundle.payloads for _, bundle in made.bundles()]
+    assert [len(bundle) for bundle in bundles] == [3, 3, 1]
+    assert [payload for bundle in bundles for payload in bundle] == payloads
+
+
+def test_a_tuple_larger_than_a_bundle_goes_whole() -> None:
+    made = rig()
+    made.emitter.add([group(b"x" * 200_000, b"y")])
+    made.flush()
+    assert [list(map(len, bundle.payloads)) for _, bundle in made.bundles()] == [[200_000], [1]]
+
+
+def test_every_receiver_gets_its_turn() -> None:
+    made = rig(route("a"), route("b", first=1), max_bundle=1)
+    made.emitter.add([group(b"a1", b"a2", b"a3"), group(b"b1", b"b2", to=1)])
+    made.flush()
+    assert [bundle.payloads[0] for _, bundle in made.bundles()] == [
+        b"a1",
+        b"b1",
+        b"a2",
+        b"b2",
+        b"a3",
+    ]
+
+
+def test_without_a_key_executors_take_turns() -> None:
+    made = rig(route(executors=3, first=2))
+    for _ in range(6):
+        made.emitter.add([group(b"x", executor=-1)])
+        made.flush()
+    assert [partition for partition, _ in made.way.sent] == [2, 3, 4, 2, 3, 4]
+
+
+# the way out
+
+
+def test_no_more_rows_are_sent_than_the_window_allows() -> None:
+    made = rig(max_bundle=1)
+    made.emitter.add([group(b"a", b"b", b"c")])
+    made.flush(rows=2)
+    assert (len(made.way.sent), made.emitter.window, made.emitter.count) == (2, 0, 1)
+    made.emitter.pass_on(PREFIX.pack(3, 0))
+    made.flush(rows=0)
+    assert len(made.way.sent) == 2
+    made.flush(rows=2)
+    assert len(made.way.sent) == 4
+    assert made.emitter.sent_all
+
+
+def test_without_a_task_nothing_is_sent() -> None:
+    made = rig()
+    made.emitter.window = MANY
+    made.emitter.add([group(b"a")])
+    made.emitter.pass_on(PREFIX.pack(3, 0))
+    made.emitter.flush(None)
+    assert not made.emitter.sent_all
+    made.flush()
+    assert len(made.way.sent) == 2
+    assert made.emitter.idle
+
+
+@pytest.mark.parametrize("partition", range(8))
+def test_a_row_for_a_later_level_passes_through_any_partition_of_the_next(partition: int) -> None:
+    made = rig()
+    row = PREFIX.pack(3, partition) + b"unopened"
+    made.emitter.pass_on(row)
+    made.flush()
+    assert made.way.sent == [(partition % PARTITIONS[2], row)]
+
+
+def test_a_row_for_the_next_level_goes_to_its_very_partition() -> None:
+    made = rig()
+    row = PREFIX.pack(2, 4) + b"unopened"
+    made.emitter.pass_on(row)
+    made.flush()
+    assert made.way.sent == [(4, row)]
+
+
+def test_an_emitter_may_skip_a_level() -> None:
+    made = rig(Route("far", None, False, 3, 5, 3, None, 0))
+    made.emitter.add([group(b"x", executor=2)])
+    made.flush()
+    ((partition, row),) = made.way.sent
+    assert address(row) == (3, 7)
+    assert partition == 7 % PARTITIONS[2]
+
+
+def test_what_is_emitted_is_counted_by_edge() -> None:
+    made = rig(route("a"), route("b", feedback=True))
+    made.emitter.add([group(b"x", b"y"), group(b"z", to=1), group(b"w")])
+    assert made.emitter.meter.emitted == {"a": 3, "b": 1}
+    assert made.emitter.meter.batch_out == 3, "feedback counts where it is handed to Spark"
+
+
+# feedback
+
+
+def feedback_rig(max_bundle: int = 1) -> Rig:
+    return rig(route("back", 2, feedback=True), max_bundle=max_bundle)
+
+
+def test_feedback_is_numbered_and_handed_over_also_when_the_way_is_blocked() -> None:
+    made = feedback_rig()
+    made.emitter.add([group(b"a", b"b", executor=1)])
+    made.flush(rows=0)
+    assert not made.way.sent
+    assert [(number, count) for number, _, count in made.handed] == [(1, 1), (2, 1)]
+    assert [(address(row), opened(row).payloads) for _, row, _ in made.handed] == [
+        ((1, 1), [b"a"]),
+        ((1, 1), [b"b"]),
+    ]
+
+
+def test_feedback_counts_its_tuples() -> None:
+    made = feedback_rig(max_bundle=9)
+    made.emitter.add([group(b"a", b"b", b"c")])
+    made.emitter.flush(None)
+    assert [(number, count) for number, _, count in made.handed] == [(1, 3)]
+
+
+def test_feedback_is_kept_until_it_is_acknowledged() -> None:
+    made = feedback_rig()
+    made.emitter.add([group(b"a", b"b")])
+    made.flush()
+    assert (made.emitter.sent_all, made.emitter.idle) == (True, False)
+    made.emitter.acknowledge(1)
+    assert list(made.emitter.unacknowledged) == [2]
+    made.emitter.acknowledge(1)
+    made.emitter.acknowledge(2)
+    assert made.emitter.idle
+    assert made.emitter.parked() == b""
+
+
+def test_parked_feedback_is_handed_over_again_under_its_number() -> None:
+    made = feedback_rig()
+    made.emitter.add([group(b"a", b"b", b"c")])
+    made.flush()
+    made.emitter.acknowledge(2)
+    again = feedback_rig()
+    again.emitter.restore([made.emitter.parked()])
+    assert not again.emitter.idle
+    assert not again.handed
+    again.emitter.hand_over_again()
+    assert again.handed == [made.handed[0], made.handed[2]]
+
+
+def test_numbers_go_on_behind_those_that_were_parked() -> None:
+    made = feedback_rig()
+    made.emitter.add([group(b"a", b"b", b"c")])
+    made.flush()
+    made.emitter.acknowledge(3)
+    again = feedback_rig()
+    again.emitter.restore([made.emitter.parked()])
+    again.emitter.add([group(b"d")])
+    again.flush()
+    assert [number for number, _, _ in again.handed] == [4]
+
+
+@given(st.lists(st.sets(st.integers(1, 6)), min_size=1, max_size=4))
+def test_parked_feedback_of_several_executors_is_all_taken_up(kept: list[set[int]]) -> None:
+    parked = []
+    for i, numbers in enumerate(kept):
+        made = feedback_rig()
+        made.emitter.add([group(*(f"{i}.{n}".encode() for n in range(1, 7)))])
+        made.flush()
+        for number in set(range(1, 7)) - numbers:
+            made.emitter.acknowledge(number)
+        if saved := made.emitter.parked():
+            parked.append(saved)
+    again = feedback_rig()
+    again.emitter.restore(parked)
+    again.emitter.add([group(b"new")])
+    again.flush()
+    (new,) = again.handed
+    assert new[0] == again.emitter.numbers
+    again.handed.clear()
+    again.emitter.hand_over_again()
+    assert len({number for number, _, _ in again.handed}) == len(again.handed)
+    found = sorted(opened(row).payloads[0] for _, row, _ in again.handed)
+    assert found == sorted(
+        [b"new", *(f"{i}.{n}".encode() for i, numbers in enumerate(kept) for n in numbers)]
+    )
+    again.acknowledge_all()
+    assert again.emitter.idle
+
+
+def test_parked_feedback_that_is_spoilt_is_refused() -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        feedback_rig().emitter.restore([b"\x92\x01"])

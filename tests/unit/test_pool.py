@@ -1,0 +1,617 @@
+"""The pool: workers come and go while tuples flow, and every tuple is processed once, in order.
+
+Workers are played by this test at the far ends of sockets: each answers in the order in which it
+is told, and they overtake one another at random."""
+
+import pickle
+import socket
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sojourn.engine import messages as m
+from sojourn.engine.pool import Pool, Worker
+from sojourn.engine.wire import Bundle, Link, Trace
+
+QUICK_S, SLOW_S = 0.00001, 0.1
+
+
+class Far:
+    """The far end of a worker's socket: what it was told, and its answers on their way."""
+
+    def __init__(self, link: Link, near: Link) -> None:
+        self.link, self.near = link, near
+        self.told: deque[m.ToWorker] = deque()
+        self.answers: deque[m.FromWorker] = deque([m.Ready(1)])
+        self.states: dict[int, dict[int, int]] = {}
+        self.closed = False
+
+    def listen(self) -> None:
+        self.near.flush()
+        self.told.extend(map(m.decode_to_worker, self.link.receive() or []))
+
+    def heard(self) -> list[m.ToWorker]:
+        """Everything told since the last time."""
+        self.listen()
+        told = list(self.told)
+        self.told.clear()
+        return told
+
+
+class Rig:
+    """A pool, and the far ends of its workers."""
+
+    def __init__(self, keyed: bool, shards: int = 0, max_bundle: int = 500) -> None:
+        self.far: dict[Link, Far] = {}
+        self.pool = Pool(self.start, keyed, list(range(shards)), max_bundle)
+
+    def start(self) -> Link:
+        ours, theirs = socket.socketpair()
+        link = Link(ours)
+        self.far[link] = Far(Link(theirs), link)
+        return link
+
+    def of(self, worker: Worker) -> Far:
+        return self.far[worker.link]
+
+    def ready(self, *workers: Worker) -> None:
+        for worker in workers:
+            self.of(worker).answers.popleft()
+            self.pool.ready(worker, pid=1)
+
+    def work(self, worker: Worker) -> list[bytes]:
+        """The payloads of all work told since the last time, which must be all that was told."""
+        payloads: list[bytes] = []
+        for message in self.of(worker).heard():
+            assert isinstance(message, m.Work)
+            payloads += message.payloads
+        return payloads
+
+    def close(self) -> None:
+        for link, far in self.far.items():
+            link.close()
+            far.link.close()
+
+
+@contextmanager
+def rigged(keyed: bool = False, shards: int = 0, max_bundle: int = 500) -> Iterator[Rig]:
+    rig = Rig(keyed, shards, max_bundle)
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
+def bundle(*payloads: bytes) -> Bundle:
+    return Bundle(list(payloads), [], [])
+
+
+def done(served: int = 1, each_s: float = SLOW_S) -> m.Done:
+    return m.Done([], [], served, served * each_s, served * each_s**2, [], [])
+
+
+# one queue for all
+
+
+def test_nothing_is_given_to_a_worker_that_is_not_ready() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        (worker,) = rig.pool.workers
+        rig.pool.put(bundle(b"a"))
+        assert rig.of(worker).heard() == []
+        assert (rig.pool.waiting, rig.pool.given, rig.pool.processors) == (1, 0, 0)
+        rig.ready(worker)
+        assert rig.work(worker) == [b"a"]
+        assert (rig.pool.waiting, rig.pool.given, rig.pool.processors) == (0, 1, 1)
+
+
+def test_a_tuple_goes_to_an_idle_worker() -> None:
+    with rigged() as rig:
+        rig.pool.resize(3)
+        rig.ready(*rig.pool.workers)
+        first, second, third = rig.pool.workers
+        rig.pool.put(bundle(b"a", b"b"))
+        assert [len(w.given) for w in (first, second, third)] == [1, 1, 0]
+        rig.pool.put(bundle(b"c", b"d"))
+        assert [rig.work(w) for w in (first, second, third)] == [[b"a"], [b"b"], [b"c"]]
+        assert rig.pool.waiting == 1
+        rig.pool.done(second, done())
+        assert [rig.work(w) for w in (first, second, third)] == [[], [b"d"], []]
+
+
+def test_slow_tuples_are_given_one_at_a_time() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        rig.ready(*rig.pool.workers)
+        (worker,) = rig.pool.workers
+        rig.pool.put(bundle(b"a", b"b", b"c"))
+        for payload in (b"a", b"b", b"c"):
+            assert rig.work(worker) == [payload]
+            rig.pool.done(worker, done())
+        assert rig.pool.idle
+
+
+def hurry(rig: Rig) -> None:
+    """Let the pool learn that tuples take next to no time."""
+    (worker, *_) = rig.pool.workers
+    for _ in range(100):
+        rig.pool.put(bundle(b"x"))
+        rig.pool.done(worker, done(each_s=QUICK_S))
+    assert rig.work(worker) == [b"x"] * 100
+
+
+def test_quick_tuples_are_given_together_and_in_advance() -> None:
+    with rigged(max_bundle=20) as rig:
+        rig.pool.resize(1)
+        (worker,) = rig.pool.workers
+        rig.ready(worker)
+        hurry(rig)
+        rig.pool.put(bundle(*(b"%d" % i for i in range(50))))
+        assert [len(chunk) for chunk in worker.given] == [20, 20]
+        assert rig.work(worker) == [b"%d" % i for i in range(40)]
+        rig.pool.done(worker, done(20, QUICK_S))
+        assert rig.work(worker) == [b"%d" % i for i in range(40, 50)]
+
+
+def test_quick_tuples_are_shared_evenly() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        rig.ready(*rig.pool.workers)
+        hurry(rig)
+        rig.pool.resize(4)
+        rig.ready(*rig.pool.workers[1:])
+        rig.pool.put(bundle(*(b"%d" % i for i in range(40))))
+        assert all(1 <= len(worker.given[0]) <= 10 for worker in rig.pool.workers)
+        assert len(rig.pool.workers[0].given[0]) == 10
+
+
+def test_traces_are_counted_anew_in_each_helping() -> None:
+    with rigged() as rig:
+        rig.pool.resize(2)
+        rig.ready(*rig.pool.workers)
+        rig.pool.put(Bundle([b"a", b"b"], [], [Trace(1, 7, 8)]))
+        first, second = (rig.of(worker).heard() for worker in rig.pool.workers)
+        assert first == [m.Work([b"a"], [], [])]
+        assert second == [m.Work([b"b"], [], [Trace(0, 7, 8)])]
+
+
+def test_done_returns_what_was_given() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        (worker,) = rig.pool.workers
+        rig.ready(worker)
+        rig.pool.put(Bundle([b"a"], [], [Trace(0, 7, 8)]))
+        assert rig.pool.done(worker, done()) == [(b"a", -1, Trace(0, 7, 8))]
+        assert rig.pool.idle
+
+
+# retirement
+
+
+def test_an_idle_worker_retires_at_once() -> None:
+    with rigged() as rig:
+        rig.pool.resize(2)
+        rig.ready(*rig.pool.workers)
+        stays, goes = rig.pool.workers
+        rig.pool.resize(1)
+        assert rig.pool.workers == [stays]
+        assert rig.of(goes).heard() == [m.Close(-1)]
+        assert rig.of(stays).heard() == []
+
+
+def test_a_busy_worker_retires_when_it_has_answered() -> None:
+    with rigged() as rig:
+        rig.pool.resize(2)
+        rig.ready(*rig.pool.workers)
+        stays, goes = rig.pool.workers
+        rig.pool.put(bundle(b"a", b"b", b"c"))
+        rig.pool.resize(1)
+        assert rig.pool.processors == 1
+        assert rig.work(goes) == [b"b"]
+        rig.pool.done(goes, done())
+        assert rig.of(goes).heard() == [m.Close(-1)]
+        assert rig.pool.workers == [stays]
+        rig.pool.done(stays, done())
+        assert rig.work(stays) == [b"a", b"c"]
+
+
+def test_a_new_worker_takes_what_waits() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        rig.ready(*rig.pool.workers)
+        rig.pool.put(bundle(b"a", b"b"))
+        rig.pool.resize(2)
+        first, second = rig.pool.workers
+        rig.ready(second)
+        assert (rig.work(first), rig.work(second)) == ([b"a"], [b"b"])
+
+
+def test_to_resize_to_the_same_number_changes_nothing() -> None:
+    with rigged(keyed=True, shards=8) as rig:
+        rig.pool.resize(2)
+        rig.ready(*rig.pool.workers)
+        before = list(rig.pool.workers)
+        moves = dict(rig.pool.moves)
+        rig.pool.resize(2)
+        assert rig.pool.workers == before
+        assert rig.pool.moves == moves
+        assert len(rig.far) == 2
+
+
+# deaths
+
+
+def test_what_a_dead_worker_had_goes_back_to_the_front_one_at_a_time() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        (worker,) = rig.pool.workers
+        rig.ready(worker)
+        hurry(rig)
+        rig.pool.put(bundle(*(b"%d" % i for i in range(5))))
+        rig.pool.put(bundle(b"5", b"6"))
+        rig.pool.put(bundle(b"7"))
+        assert [len(chunk) for chunk in worker.given] == [5, 2]
+        assert rig.pool.lost(worker) == []
+        assert (rig.pool.waiting, rig.pool.given) == (8, 0)
+        rig.pool.resize(1)
+        (heir,) = rig.pool.workers
+        rig.ready(heir)
+        order = []
+        while heir.given:
+            order.append([payload for payload, _, _ in rig.pool.done(heir, done(1, QUICK_S))])
+        assert order == [[b"0"], [b"1"], [b"2"], [b"3"], [b"4"], [b"5", b"6", b"7"]]
+        assert rig.pool.idle
+        assert rig.pool.suspects == {}
+
+
+def test_a_tuple_that_kills_a_second_worker_is_guilty_and_others_are_not() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        rig.ready(*rig.pool.workers)
+        hurry(rig)
+        rig.pool.put(bundle(b"good", b"bad", b"fine"))
+        traced = Bundle([b"also bad"], [], [Trace(0, 7, 8)])
+        rig.pool.put(traced)
+        processed, guilty, deaths = [], [], 0
+        while not rig.pool.idle:
+            (worker,) = rig.pool.workers
+            if worker.pid is None:
+                rig.ready(worker)
+            elif any(b"bad" in payload for payload, _, _ in worker.given[0]):
+                deaths += 1
+                guilty += rig.pool.lost(worker)
+                rig.pool.resize(1)
+            else:
+                processed += [p for p, _, _ in rig.pool.done(worker, done(1, QUICK_S))]
+        assert Counter(processed) == Counter([b"good", b"fine"])
+        assert guilty == [(b"bad", -1, None), (b"also bad", -1, Trace(0, 7, 8))]
+        assert deaths == 4
+        assert rig.pool.suspects == {}
+
+
+def test_what_waited_behind_the_tuple_in_hand_is_not_suspected() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        (worker,) = rig.pool.workers
+        rig.ready(worker)
+        hurry(rig)
+        rig.pool.put(bundle(b"in hand"))
+        rig.pool.put(bundle(b"behind"))
+        assert [len(chunk) for chunk in worker.given] == [1, 1]
+        assert rig.pool.lost(worker) == []
+        assert set(rig.pool.suspects) == {b"in hand"}
+
+
+def test_equal_tuples_are_not_guilty_of_one_death_together() -> None:
+    with rigged() as rig:
+        rig.pool.resize(1)
+        (worker,) = rig.pool.workers
+        rig.ready(worker)
+        hurry(rig)
+        rig.pool.put(bundle(b"same", b"same", b"same"))
+        assert [len(chunk) for chunk in worker.given] == [3]
+        assert rig.pool.lost(worker) == []
+        assert rig.pool.waiting == 3
+
+
+def test_other_workers_go_on_when_one_dies() -> None:
+    with rigged() as rig:
+        rig.pool.resize(2)
+        rig.ready(*rig.pool.workers)
+        dies, lives = rig.pool.workers
+        rig.pool.put(bundle(b"a", b"b", b"c"))
+        assert rig.pool.lost(dies) == []
+        assert rig.work(lives) == [b"b"]
+        rig.pool.done(lives, done())
+        assert rig.work(lives) == [b"a"]
+        rig.pool.done(lives, done())
+        assert rig.work(lives) == [b"c"]
+
+
+def test_a_worker_that_dies_idle_costs_nothing() -> None:
+    with rigged() as rig:
+        rig.pool.resize(2)
+        dies, lives = rig.pool.workers
+        rig.ready(lives)
+        assert rig.pool.lost(dies) == []
+        rig.pool.resize(2)
+        assert len(rig.pool.workers) == 2
+        assert (rig.pool.waiting, rig.pool.given) == (0, 0)
+
+
+# keys
+
+
+def keyed_bundle(*pairs: tuple[bytes, int]) -> Bundle:
+    return Bundle([payload for payload, _ in pairs], [shard for _, shard in pairs], [])
+
+
+def test_the_first_worker_ready_owns_all_shards_until_the_next_is() -> None:
+    with rigged(keyed=True, shards=4) as rig:
+        rig.pool.resize(2)
+        first, second = rig.pool.workers
+        rig.ready(second)
+        assert set(rig.pool.owner.values()) == {second}
+        assert not rig.pool.moves
+        rig.ready(first)
+        assert {move.to for move in rig.pool.moves.values()} == {first}
+        assert (first.shards, second.shards) == (2, 2)
+
+
+def test_a_shard_moves_by_label_state_and_what_came_meanwhile() -> None:
+    with rigged(keyed=True, shards=2) as rig:
+        rig.pool.resize(1)
+        (old,) = rig.pool.workers
+        rig.ready(old)
+        rig.pool.put(keyed_bundle((b"a", 0), (b"b", 0)))
+        rig.pool.resize(2)
+        new = rig.pool.workers[1]
+        rig.ready(new)
+        (shard,) = rig.pool.moves
+        assert shard == 0
+        rig.pool.put(keyed_bundle((b"c", 0), (b"d", 1)))
+        assert rig.of(new).heard() == []
+        assert rig.of(old).heard() == [m.Work([b"a"], [0], [])]
+        rig.pool.done(old, done())
+        rig.pool.done(old, done())
+        assert rig.of(old).heard() == [
+            m.Work([b"b"], [0], []),
+            m.TakeShard(0),
+            m.Work([b"d"], [1], []),
+        ]
+        assert not rig.pool.idle
+        rig.pool.taken(old, 0, b"state of 0")
+        assert rig.of(new).heard() == [m.GiveShard(0, b"state of 0"), m.Work([b"c"], [0], [])]
+        rig.pool.done(old, done())
+        rig.pool.done(new, done())
+        assert rig.pool.idle
+
+
+def test_a_keyed_worker_retires_when_its_shards_are_gone() -> None:
+    with rigged(keyed=True, shards=2) as rig:
+        rig.pool.resize(2)
+        rig.ready(*rig.pool.workers)
+        stays, goes = rig.pool.workers
+        rig.pool.taken(stays, 0, b"")
+        rig.of(goes).heard()
+        rig.pool.put(keyed_bundle((b"a", 0)))
+        rig.pool.resize(1)
+        rig.pool.put(keyed_bundle((b"b", 0)))
+        assert rig.pool.processors == 1
+        assert goes in rig.pool.workers
+        rig.pool.done(goes, done())
+        rig.pool.taken(goes, 0, b"state")
+        assert rig.of(goes).heard() == [m.Work([b"a"], [0], []), m.TakeShard(0), m.Close(-1)]
+        assert rig.pool.workers == [stays]
+        assert rig.of(stays).heard()[-2:] == [m.GiveShard(0, b"state"), m.Work([b"b"], [0], [])]
+
+
+def test_a_shard_of_no_key_is_refused() -> None:
+    with rigged(keyed=True, shards=2) as rig:
+        rig.pool.resize(1)
+        rig.ready(*rig.pool.workers)
+        with pytest.raises(ValueError, match="zip"):
+            rig.pool.put(Bundle([b"a"], [], []))
+
+
+class Simulation(RuleBasedStateMachine):
+    """Everything that may happen to a pool, in any order."""
+
+    keyed = True
+    shards = 7
+
+    @initialize(
+        workers=st.integers(1, 3), max_bundle=st.integers(1, 5), each_s=st.sampled_from([1e-5, 1.0])
+    )
+    def begin(self, workers: int, max_bundle: int, each_s: float) -> None:
+        self.rig = Rig(self.keyed, self.shards, max_bundle)
+        self.pool = self.rig.pool
+        self.pool.service_s = self.each_s = each_s
+        self.sent: Counter[int] = Counter()
+        self.processed: Counter[bytes] = Counter()
+        self.wanted = workers
+        self.pool.resize(workers)
+
+    @rule(workers=st.integers(1, 5))
+    def resize(self, workers: int) -> None:
+        self.wanted = workers
+        self.pool.resize(workers)
+
+    @precondition(lambda self: self.pool.processors > 0)
+    @rule(keys=st.lists(st.integers(0, 11), min_size=1, max_size=12))
+    def put(self, keys: list[int]) -> None:
+        made = Bundle([], [], [])
+        for key in keys:
+            made.payloads.append(b"%d:%d" % (key, self.sent[key]))
+            made.shards.append(key % self.shards)
+            self.sent[key] += 1
+        self.pool.put(made)
+
+    @rule(number=st.integers(0, 9), steps=st.integers(1, 4))
+    def let_a_worker_work(self, number: int, steps: int) -> None:
+        far = list(self.rig.far.values())[number % len(self.rig.far)]
+        for _ in range(steps):
+            self.work(far)
+
+    @rule(number=st.integers(0, 9))
+    def let_an_answer_arrive(self, number: int) -> None:
+        self.deliver(list(self.rig.far)[number % len(self.rig.far)])
+
+    def work(self, far: Far) -> bool:
+        """Do the first thing a worker was told; whether there was one."""
+        far.listen()
+        if not far.told:
+            return False
+        assert not far.closed, "told something after Close"
+        match far.told.popleft():
+            case m.Work(payloads, shards):
+                for payload, shard in zip(payloads, shards or [-1] * len(payloads), strict=True):
+                    self.process(far, payload, shard)
+                far.answers.append(done(len(payloads), self.each_s))
+            case m.TakeShard(shard):
+                state = far.states.pop(shard, None)
+                far.answers.append(m.GiveShard(shard, pickle.dumps(state) if state else b""))
+            case m.GiveShard(shard, saved):
+                assert shard not in far.states
+                if saved:
+                    far.states[shard] = pickle.loads(saved)
+            case m.Close():
+                assert not far.states, "closed with state in hand"
+                far.closed = True
+        return True
+
+    def process(self, far: Far, payload: bytes, shard: int) -> None:
+        self.processed[payload] += 1
+        assert self.processed[payload] == 1
+        if self.keyed:
+            key, number = map(int, payload.split(b":"))
+            assert shard == key % self.shards
+            # The state says how many came before: none may be missing, early, late or twice.
+            state = far.states.setdefault(shard, {})
+            assert state.get(key, 0) == number
+            state[key] = number + 1
+
+    def deliver(self, link: Link) -> bool:
+        """Let the first answer of a worker arrive; whether there was one."""
+        far = self.rig.far[link]
+        worker = next((w for w in self.pool.workers if w.link is link), None)
+        if worker is None or not far.answers:
+            return False
+        match far.answers.popleft():
+            case m.Ready(pid):
+                self.pool.ready(worker, pid)
+            case m.Done() as answer:
+                self.pool.done(worker, answer)
+            case m.GiveShard(shard, state):
+                self.pool.taken(worker, shard, state)
+        return True
+
+    def settle(self) -> None:
+        """Let everything under way arrive."""
+        under_way = True
+        while under_way:
+            under_way = False
+            for link, far in self.rig.far.items():
+                under_way |= self.work(far) | self.deliver(link)
+
+    @invariant()
+    def counts_are_right(self) -> None:
+        given = sum(len(chunk) for w in self.pool.workers for chunk in w.given)
+        queued = sum(not isinstance(i, int) for w in self.pool.workers for i in w.queue)
+        held = sum(len(move.held) for move in self.pool.moves.values())
+        assert self.pool.given == given
+        if self.keyed:
+            assert self.pool.waiting == queued + held
+        else:
+            assert self.pool.waiting == len(self.pool.shared)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "rig"):
+            return
+        try:
+            self.settle()
+            self.check_the_end()
+        finally:
+            self.rig.close()
+
+    def check_the_end(self) -> None:
+        pool = self.pool
+        assert pool.idle
+        assert pool.processors == self.wanted
+        everything = {b"%d:%d" % (k, n) for k, count in self.sent.items() for n in range(count)}
+        assert set(self.processed) == everything
+        pool.resize(self.wanted)
+        self.settle()
+        assert len(pool.workers) == self.wanted
+        for link, far in self.rig.far.items():
+            assert far.closed == all(worker.link is not link for worker in pool.workers)
+        if self.keyed:
+            self.check_shards()
+
+    def check_shards(self) -> None:
+        """Every shard has one owner, who has its state and no more than its share."""
+        pool = self.pool
+        owned = Counter(id(worker) for worker in pool.owner.values())
+        assert set(pool.owner) == set(range(self.shards))
+        for worker in pool.workers:
+            assert worker.shards == owned[id(worker)] <= -(-self.shards // self.wanted)
+            for shard in self.rig.of(worker).states:
+                assert pool.owner[shard] is worker
+        states: dict[int, int] = {}
+        for far in self.rig.far.values():
+            for state in far.states.values():
+                assert not states.keys() & state.keys()
+                states |= state
+        assert states == dict(self.sent)
+
+
+class SharedSimulation(Simulation):
+    """The same without a key."""
+
+    keyed = False
+
+
+class MortalSimulation(Simulation):
+    """Without a key, workers may also die, and give up nothing but what they had in hand."""
+
+    keyed = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.guilty: Counter[bytes] = Counter()
+        self.in_hand: Counter[bytes] = Counter()
+
+    @rule(number=st.integers(0, 9))
+    def let_a_worker_die(self, number: int) -> None:
+        worker = self.pool.workers[number % len(self.pool.workers)]
+        first = worker.given[0] if worker.given else []
+        self.in_hand.update(payload for payload, _, _ in first)
+        far = self.rig.far.pop(worker.link)
+        for chunk in worker.given:  # what it did without having answered is done in vain
+            for payload, _, _ in chunk:
+                self.processed.pop(payload, None)
+        for payload, _, _ in self.pool.lost(worker):
+            self.guilty[payload] += 1
+            assert self.in_hand[payload] >= 2
+        worker.link.close()
+        far.link.close()
+        self.pool.resize(self.wanted)
+
+    def check_the_end(self) -> None:
+        assert all(count == 1 for count in self.guilty.values())
+        assert not self.guilty.keys() & self.processed.keys()
+        self.processed.update(self.guilty)
+        super().check_the_end()
+
+
+for simulation in (Simulation, SharedSimulation, MortalSimulation):
+    simulation.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
+
+TestKeysKeepTheirOrderAndStateThroughMoves = Simulation.TestCase
+TestASharedQueueProcessesEveryTupleOnce = SharedSimulation.TestCase
+TestADeathCostsNoTupleThatWasNotInHandTwice = MortalSimulation.TestCase

@@ -1,0 +1,202 @@
+"""Trees complete exactly when all their tuples are processed; reports merge into samples."""
+
+import random
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sojourn.engine import messages as m
+from sojourn.engine.merge import merge
+from sojourn.engine.tracker import Tracker
+
+START_S = 1000.0
+
+
+def tree(draw: random.Random, root: int, size: int) -> list[m.Root | m.Ack]:
+    """Messages of a random tree of `size` tuples, one at a random time for each."""
+    ids = [draw.getrandbits(63) for _ in range(size)]
+    parents = [draw.randrange(-1, i) for i in range(size)]  # -1: emitted by the source
+
+    def children(of: int) -> int:
+        value = 0
+        for i, parent in enumerate(parents):
+            if parent == of:
+                value ^= ids[i]
+        return value
+
+    acks = [m.Ack(root, ids[i] ^ children(i), START_S + draw.random()) for i in range(size)]
+    return [m.Root(root, children(-1), START_S - root), *acks]
+
+
+def traces(*messages: m.Root | m.Ack) -> m.Traces:
+    return m.Traces(
+        [x for x in messages if isinstance(x, m.Root)],
+        [x for x in messages if isinstance(x, m.Ack)],
+    )
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(0, 2**32), st.data())
+def test_a_tree_is_complete_exactly_when_all_of_it_is_processed(
+    sizes: list[int], seed: int, data: st.DataObject
+) -> None:
+    draw = random.Random(seed)
+    trees = {root: tree(draw, root, size) for root, size in enumerate(sizes, 1)}
+    messages = data.draw(st.permutations([x for found in trees.values() for x in found]))
+    missing = {root: len(found) for root, found in trees.items()}
+    tracker = Tracker()
+    while messages:
+        some = messages[: data.draw(st.integers(1, 3))]
+        messages = messages[len(some) :]
+        tracker.note(traces(*some))
+        begun = {root for root, n in missing.items() if n < len(trees[root])}
+        for message in some:
+            missing[message.root] -= 1
+            begun.add(message.root)
+        done = {root for root, n in missing.items() if n == 0}
+        assert len(tracker.completed) == len(done)
+        assert set(tracker.trees) == begun - done
+    last = {r: max(x.at_s for x in t if isinstance(x, m.Ack)) for r, t in trees.items()}
+    expected = sorted(last[root] - (START_S - root) for root in trees)
+    assert sorted(tracker.completed) == pytest.approx(expected)
+
+
+def test_a_root_that_led_nowhere_is_no_sojourn() -> None:
+    tracker = Tracker()
+    tracker.note(traces(m.Root(1, 0, START_S)))
+    assert not tracker.trees
+    assert tracker.collect() is None
+
+
+def test_a_clock_that_runs_behind_makes_no_negative_sojourn() -> None:
+    tracker = Tracker()
+    tracker.note(traces(m.Root(1, 5, START_S), m.Ack(1, 5, START_S - 0.5)))
+    assert tracker.completed == [0.0]
+
+
+def test_acknowledgements_of_an_unknown_tree_wait_for_it() -> None:
+    tracker = Tracker()
+    tracker.note(traces(m.Ack(1, 5, START_S + 2)))
+    assert tracker.collect() is None
+    tracker.note(traces(m.Root(1, 5, START_S)))
+    assert tracker.completed == [2.0]
+
+
+def test_sojourns_are_collected_once() -> None:
+    tracker = Tracker()
+    order = list(range(1, 101))
+    random.Random(1).shuffle(order)
+    for i in order:
+        tracker.note(traces(m.Root(i, 5, START_S), m.Ack(i, 5, START_S + i)))
+    sojourn = tracker.collect()
+    assert sojourn is not None
+    assert (sojourn.count, sojourn.mean_s) == (100, 50.5)
+    assert (sojourn.p50_s, sojourn.p95_s, sojourn.p99_s, sojourn.max_s) == (50, 95, 99, 100)
+    assert tracker.collect() is None
+
+
+def test_one_sojourn_is_all_its_quantiles() -> None:
+    tracker = Tracker()
+    tracker.note(traces(m.Root(1, 5, START_S), m.Ack(1, 5, START_S + 2)))
+    sojourn = tracker.collect()
+    assert sojourn is not None
+    assert sojourn == type(sojourn)(1, 2.0, 2.0, 2.0, 2.0, 2.0)
+
+
+def test_open_trees_are_forgotten_by_a_restart_and_completed_ones_kept() -> None:
+    tracker = Tracker()
+    tracker.note(traces(m.Root(1, 5, START_S), m.Ack(1, 5, START_S + 2), m.Root(2, 5, START_S)))
+    tracker.clear()
+    assert not tracker.trees
+    assert tracker.completed == [2.0]
+
+
+# samples
+
+
+def report(vertex: str = "v", executor: int = 0, **values: Any) -> m.Report:
+    """A report of an executor with one processor that did nothing for two seconds."""
+    fields: dict[str, Any] = {
+        "processors": 1,
+        "wanted": 1,
+        "interval_s": 2.0,
+        "emitted": {},
+        "idle": True,
+        "exhausted": True,
+    }
+    fields |= {"vertex": vertex, "executor": executor, **values}
+    for name in m.Report.__struct_fields__:
+        fields.setdefault(name, 0)
+    return m.Report(**fields)
+
+
+def of_service(times: list[float]) -> dict[str, Any]:
+    return {
+        "served": len(times),
+        "service_s": sum(times),
+        "service_s2": sum(t * t for t in times),
+    }
+
+
+def test_rates_and_counts_add_up() -> None:
+    sample = merge(
+        [
+            report(arrivals=10, queue=1, wanted=2, dropped=1, shed=3, emitted={"a": 5, "b": 1}),
+            report(arrivals=6, interval_s=4.0, queue=2, processors=3, dropped=1, emitted={"a": 2}),
+        ]
+    )["v"]
+    assert sample.arrival_rate == pytest.approx(10 / 2 + 6 / 4)
+    assert (sample.arrivals, sample.queue, sample.processors, sample.wanted) == (16, 3, 4, 3)
+    assert (sample.dropped, sample.shed, sample.interval_s) == (2, 3, 4.0)
+    assert sample.emitted == {"a": 7, "b": 1}
+
+
+@given(st.lists(st.lists(st.floats(0.001, 10), max_size=20), min_size=1, max_size=4))
+def test_service_times_are_pooled(times: list[list[float]]) -> None:
+    sample = merge([report(executor=i, **of_service(t)) for i, t in enumerate(times)])["v"]
+    together = [t for some in times for t in some]
+    assert sample.served == len(together)
+    if not together:
+        assert sample.service_s is None
+        assert sample.service_rate is None
+        return
+    mean = statistics.fmean(together)
+    assert sample.service_s == pytest.approx(mean)
+    assert sample.service_rate == pytest.approx(1 / mean)
+    if len(together) < 2:
+        assert sample.service_scv is None
+    else:
+        expected = statistics.pvariance(together) / mean**2
+        assert sample.service_scv == pytest.approx(expected, abs=1e-6)
+
+
+def test_gaps_are_pooled() -> None:
+    sample = merge(
+        [
+            report(arrivals=2, gaps=2, gap_s=2.0, gap_s2=2.0),
+            report(arrivals=2, gaps=2, gap_s=6.0, gap_s2=18.0),
+        ]
+    )["v"]
+    assert sample.arrival_scv == pytest.approx(1 / 4)  # gaps of 1, 1, 3 and 3 seconds
+
+
+def test_a_single_gap_has_no_variance() -> None:
+    assert merge([report(gaps=1, gap_s=2.0, gap_s2=4.0)])["v"].arrival_scv is None
+    assert merge([report(gaps=2, gap_s=4.0, gap_s2=8.0)])["v"].arrival_scv == 0.0
+
+
+def test_busy_is_the_share_of_the_processors_time() -> None:
+    reports = [report(executor=i, processors=2, **of_service([1.0, 2.0])) for i in range(2)]
+    assert merge(reports)["v"].busy == pytest.approx(3 / 4)
+    assert merge([report(processors=0)])["v"].busy == 0.0
+
+
+def test_every_vertex_has_its_own_sample() -> None:
+    samples = merge([report("a", arrivals=1), report("b", arrivals=2), report("a", 1, arrivals=4)])
+    assert {name: (s.name, s.arrivals) for name, s in samples.items()} == {
+        "a": ("a", 5),
+        "b": ("b", 2),
+    }
+    assert merge([]) == {}
