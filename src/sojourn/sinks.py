@@ -114,13 +114,20 @@ class _Parquet(_Files):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        if self.rows:
-            schema = self.writer.schema if self.writer else None
-            table = pa.Table.from_pylist(self.rows, schema=schema)
-            if self.writer is None:
-                self.writer = pq.ParquetWriter(self.pending, table.schema)
-            self.writer.write_table(table)
-            self.rows = []
+        if not self.rows:
+            return
+        columns = dict.fromkeys(column for row in self.rows for column in row)
+        if self.writer is None:
+            rows = [{column: row.get(column) for column in columns} for row in self.rows]
+            table = pa.Table.from_pylist(rows)
+            self.writer = pq.ParquetWriter(self.pending, table.schema)
+        else:
+            known = self.writer.schema.names
+            if unknown := [column for column in columns if column not in known]:
+                raise ValueError(f"column {unknown[0]!r} came too late; the file has {known}")
+            table = pa.Table.from_pylist(self.rows, schema=self.writer.schema)
+        self.writer.write_table(table)
+        self.rows = []
 
     def end(self) -> None:
         self._flush()

@@ -7,6 +7,7 @@ saves the position of the last value it sent with every batch."""
 import bisect
 import itertools
 import json
+import math
 import random
 import socket as sockets
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,12 +35,16 @@ class Pace:
             raise InputError(
                 f"arrivals must be 'constant', 'poisson' or 'uniform'; got {self.arrivals!r}"
             )
-        for seconds, rate in self.steps:
-            if not seconds > 0 or not rate >= 0:
+        try:
+            steps = self.steps
+        except (TypeError, ValueError):
+            steps = [(0.0, 0.0)]
+        for seconds, rate in steps:
+            if not 0 < seconds < math.inf or not 0 <= rate < math.inf:
                 raise InputError(
                     f"rate must be above zero, or steps of (seconds, rate); got {self.rate!r}"
                 )
-        if not self.steps or not self.steps[-1][1] > 0:
+        if not steps or not steps[-1][1] > 0:
             raise InputError(f"the last rate must be above zero; got {self.rate!r}")
 
     @property
@@ -70,10 +75,12 @@ class Pace:
         for number in itertools.count():
             expected += gap()
             if number >= skip:
-                step = bisect.bisect_right(counts, expected) - 1
-                while rates[step] == 0:
-                    step += 1
-                yield starts[step] + max(0.0, expected - counts[step]) / rates[step]
+                step = bisect.bisect_left(counts, expected)
+                if step < len(counts) and counts[step] == expected:
+                    yield starts[step]
+                else:
+                    step -= 1
+                    yield starts[step] + (expected - counts[step]) / rates[step]
 
 
 class Source:
@@ -114,13 +121,12 @@ class _Lines(Source):
             file.seek(offset)
             for line in file:
                 offset += len(line)
-                text = line.decode("utf-8").rstrip("\r\n")
                 try:
-                    value = self.parse(text)
+                    value = self.parse(line.decode("utf-8").rstrip("\r\n"))
                 except ValueError as error:
                     raise InputError(
                         f"{self.path}: the line that ends at byte {offset} cannot be read "
-                        f"({error}): {text[:80]!r}"
+                        f"({error}): {line.decode('utf-8', 'replace').rstrip(chr(10))[:80]!r}"
                     ) from error
                 yield value, offset
 

@@ -8,10 +8,12 @@ Pure description, checked before anything starts; every engine runs it.
     t.sink("out", sinks.jsonl("out/"), counts)
 """
 
+import dis
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Literal, TypeVar
 
 from sojourn.errors import InputError
@@ -203,6 +205,15 @@ class Topology:
                     raise InputError(f"source {name!r}: feeds nothing; give it to an operator")
             elif name not in fed:
                 raise InputError(f"{_kind(spec)} {name!r}: has no input; name at least one")
+        directories: dict[object, str] = {}
+        for name, sink in self.sinks.items():
+            directory = getattr(sink.sink, "directory", None)
+            if directory is not None and directory in directories:
+                raise InputError(
+                    f"sink {name!r}: writes to {directory} as {directories[directory]!r} does; "
+                    "give each a directory of its own"
+                )
+            directories[directory] = name
         forward = self.forward()
         for group in groups(forward):
             if is_loop(group, forward):
@@ -306,7 +317,7 @@ def _checked_code(
     what: str, code: Callable[[Any], Any] | type[Operator], keyed: bool
 ) -> Callable[[Any], Any] | type[Operator]:
     if inspect.isclass(code):
-        if not callable(getattr(code, "process", None)):
+        if getattr(code, "process", Operator.process) is Operator.process:
             raise InputError(f"{what}: the class {code.__name__} must define process(self, value)")
         if not keyed and _uses_state(code):
             raise InputError(
@@ -320,11 +331,24 @@ def _checked_code(
 def _uses_state(code: type) -> bool:
     """Whether any method of the class, or of its bases below Operator, mentions self.state."""
     return any(
-        "state" in function.__code__.co_names
+        _mentions_state(function.__code__, function.__code__.co_varnames[:1])
         for base in code.__mro__
         if base not in (Operator, object)
         for function in vars(base).values()
         if inspect.isfunction(function)
+    )
+
+
+def _mentions_state(code: CodeType, self_names: tuple[str, ...]) -> bool:
+    before = None
+    for step in dis.get_instructions(code):
+        if step.argval == "state" and step.opname.endswith("_ATTR") and before in self_names:
+            return True
+        before = step.argval
+    return any(
+        _mentions_state(inner, self_names)
+        for inner in code.co_consts
+        if isinstance(inner, CodeType)
     )
 
 

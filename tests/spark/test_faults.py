@@ -207,3 +207,19 @@ def await_gone(pid: int) -> None:
     from conftest import await_exit
 
     await_exit(pid, 15.0)
+
+
+def test_what_is_committed_but_not_published_survives_a_failure(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A worker dies right after a batch was committed, before its results came into view."""
+    topology = wordcount(tmp_path, LINES, 150, processors=2)
+    with sj.start(topology, spark=spark, batch_s=3) as running:
+        clock = running.clock
+        assert clock is not None
+        while clock.committed() < 0 or not any((tmp_path / "_staging" / "part-0").iterdir()):
+            running.driver.wait(lambda: False, 0.001)
+        os.kill(worker_of(running, "count"), signal.SIGKILL)
+        assert running.await_idle(90)
+        assert running.restarts == 1
+    check_counts(results(tmp_path), WORDS)

@@ -169,7 +169,9 @@ def test_shards_over_many_files_are_gathered_into_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch", [0, 7])
 def test_missing_state_is_refused(tmp_path: Path, batch: int) -> None:
-    with pytest.raises(InputError, match=rf"count: .* no state of batch {batch}.*another checkpo"):
+    with pytest.raises(
+        InputError, match=rf"count: .* lacks state of batch {batch}.*another checkpo"
+    ):
         store(tmp_path).load(batch)
 
 
@@ -177,15 +179,15 @@ def test_state_of_another_batch_is_not_taken(tmp_path: Path) -> None:
     saving = store(tmp_path)
     for batch in range(3):
         saving.save(batch, 1, {0: b"x"}, b"")
-    with pytest.raises(InputError, match="no state of batch 0"):
+    with pytest.raises(InputError, match="lacks state of batch 0"):
         store(tmp_path).load(0)
-    with pytest.raises(InputError, match="no state of batch 3"):
+    with pytest.raises(InputError, match="lacks state of batch 3"):
         store(tmp_path).load(3)
 
 
 def test_a_batch_number_is_not_mistaken_for_another_s_beginning(tmp_path: Path) -> None:
     store(tmp_path).save(12, 1, {0: b"x"}, b"")
-    with pytest.raises(InputError, match="no state of batch 1,"):
+    with pytest.raises(InputError, match="lacks state of batch 1,"):
         store(tmp_path).load(1)
 
 

@@ -1,6 +1,5 @@
 """From a topology to Spark tasks: pickles the user's code and writes every executor's spec."""
 
-import pickle
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -26,6 +25,8 @@ _PACKAGE = Path(__file__).parents[1]
 def pickled(topology: Topology) -> dict[str, bytes]:
     """Every vertex's code; what cannot be sent to another process is refused by name."""
     with _own_modules_by_value():
+        for name, operator in topology.operators.items():
+            _pickle(name, operator.key)
         return {name: _pickle(name, _code(spec)) for name, spec in topology.vertices.items()}
 
 
@@ -34,17 +35,17 @@ def _own_modules_by_value() -> Iterator[None]:
     """Send along what the user wrote: modules that are not installed, as a package would be, may
     not be found by the processes that run them."""
     installed = [Path(path) for path in {*sysconfig.get_paths().values(), str(_PACKAGE)}]
-    own = []
+    own = {}  # by name: some modules stand in sys.modules under two
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if file and not any(Path(file).is_relative_to(path) for path in installed):
-            own.append(module)
-    for module in own:
+            own[module.__name__] = module
+    for module in own.values():
         cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        for module in own:
+        for module in own.values():
             cloudpickle.unregister_pickle_by_value(module)
 
 
@@ -116,7 +117,7 @@ def _code(spec: SourceSpec | OperatorSpec | SinkSpec) -> Any:
 def _pickle(name: str, code: Any) -> bytes:
     try:
         return bytes(cloudpickle.dumps(code))
-    except (TypeError, pickle.PicklingError, AttributeError) as error:
+    except Exception as error:  # an object may refuse in any way it likes
         raise InputError(
             f"{name!r} cannot be sent to another process: {error}; "
             "open what cannot be pickled in open(), not before"

@@ -46,7 +46,7 @@ class Emitter:
         self.rows: deque[bytes] = deque()
         self.window = 0
         self.count = 0
-        self.turn = 0
+        self.turns = [0] * len(routes)
         self.numbers = 0
         self.unacknowledged: dict[int, tuple[bytes, int]] = {}
         self.hand_over: Callable[[int, bytes, int], None] | None = None
@@ -68,8 +68,8 @@ class Emitter:
             self.meter.sent(route.edge, len(group.payloads), route.feedback)
             executor = group.executor
             if executor < 0:
-                executor = self.turn % route.executors
-                self.turn += 1
+                executor = self.turns[group.route] % route.executors
+                self.turns[group.route] += 1
             queue = self.waiting.setdefault((group.route, executor), deque())
             self._append(queue, group)
             self.count += len(group.payloads)
@@ -82,24 +82,30 @@ class Emitter:
         """Send while the way out is free."""
         while self.rows and link is not None and self.window > 0:
             self._send(link, self.rows.popleft())
-        while self.waiting:
-            key = next(iter(self.waiting))
-            route = self.routes[key[0]]
-            if not route.feedback and (link is None or self.window <= 0):
-                return
-            queue = self.waiting.pop(key)
-            bundle = queue.popleft().bundle
-            if queue:
-                self.waiting[key] = queue  # behind the others: every receiver gets its turn
-            self.count -= len(bundle.payloads)
-            row = PREFIX.pack(route.level, route.first_partition + key[1]) + encode(bundle)
-            if route.feedback:
-                self.numbers += 1
-                self.unacknowledged[self.numbers] = (row, len(bundle.payloads))
-                self._hand_over(self.numbers)
-            else:
-                assert link is not None
-                self._send(link, row)
+        sending = True
+        while sending:
+            sending = False
+            for key in list(self.waiting):  # one bundle each: every receiver gets its turn
+                if self.routes[key[0]].feedback or (link is not None and self.window > 0):
+                    self._send_next(key, link)
+                    sending = True
+
+    def _send_next(self, key: tuple[int, int], link: Link | None) -> None:
+        """The oldest bundle of one receiver."""
+        route = self.routes[key[0]]
+        queue = self.waiting[key]
+        bundle = queue.popleft().bundle
+        if not queue:
+            del self.waiting[key]
+        self.count -= len(bundle.payloads)
+        row = PREFIX.pack(route.level, route.first_partition + key[1]) + encode(bundle)
+        if route.feedback:
+            self.numbers += 1
+            self.unacknowledged[self.numbers] = (row, len(bundle.payloads))
+            self._hand_over(self.numbers)
+        else:
+            assert link is not None
+            self._send(link, row)
 
     def parked(self) -> bytes:
         """Feedback that nobody has acknowledged, to be saved with the state."""

@@ -36,6 +36,7 @@ NO_BATCH = -1
 _REPORT_TRACES_S = 0.02
 _BACKLOG_BYTES = 1 << 20
 _FINISH_S = 10.0
+_WAVED_THROUGH = 16  # bundles for later levels that may wait
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class ElasticExecutor:
         self.phase = Phase.WAITING
         self.batch: int | None = None
         self.task: Link | None = None
+        self.settled = False
         self.loaded: dict[int, bytes] = {}
         self.early: list[bytes] = []
         self.changed: dict[int, bytes] = {}
@@ -233,6 +235,7 @@ class ElasticExecutor:
             raise Fault(f"batch {batch} came after {self.batch}; what is in memory is of neither")
         self.batch = batch
         self.phase = Phase.RUNNING
+        self.settled = False
         self.changed = {}
         self.meter.batch_in = self.meter.batch_out = 0
         self.dead.begin(batch, spec.epoch)
@@ -309,6 +312,7 @@ class ElasticExecutor:
         full = (
             self.pool.waiting >= self.spec.max_queue
             or self.emitter.count >= self.spec.max_queue
+            or len(self.emitter.rows) >= _WAVED_THROUGH
             or (self.task is not None and self.task.unsent_bytes > _BACKLOG_BYTES)
         )
         if self.spec.kind == "source":
@@ -371,7 +375,7 @@ class ElasticExecutor:
         self.pool.ready(worker, pid)
         if self.phase is Phase.ENDING:
             worker.link.send(m.encode(m.End()))
-        if self.loaded and self.spec.kind == "operator":
+        if self.loaded and self.pool.owner:
             for shard, state in self.loaded.items():
                 self.pool.owner[shard].link.send(m.encode(m.GiveShard(shard, state)))
             self.loaded = {}
@@ -385,6 +389,8 @@ class ElasticExecutor:
         if self.finish_at is not None:
             self.pool.workers.remove(worker)
             return
+        if worker.pid is None:
+            raise Fault(f"{spec.kind} {spec.place.vertex!r}: a worker died while it started", True)
         if spec.kind != "operator" or spec.keyed:
             in_hand = worker.given[0] if worker.given else []
             suspect = zlib.crc32(in_hand[0][0]) if len(in_hand) == 1 else None
@@ -412,7 +418,7 @@ class ElasticExecutor:
         """All input has come: once it is processed and sent, have the workers end the batch."""
         if not self.pool.idle or not self.emitter.sent_all or not self.pool.processors:
             return
-        if self.emitter.unacknowledged:
+        if self.emitter.unacknowledged and not self.settled:
             self.phase = Phase.SETTLING
             self.channel.send(m.Settle())
         else:
@@ -464,7 +470,8 @@ class ElasticExecutor:
             case m.SettleFor():
                 self.channel.send(m.SettledFor(message.sender))
             case m.Settled():
-                self._end()
+                self.settled = True
+                self.phase = Phase.DRAINING
             case m.Finish():
                 self._finish(message.committed)
 

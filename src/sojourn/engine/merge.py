@@ -24,7 +24,7 @@ def _merged(name: str, reports: list[m.Report]) -> Sample:
     emitted: Counter[str] = Counter()
     for report in reports:
         emitted.update(report.emitted)
-    busy = [r.service_s / (r.interval_s * r.processors) for r in reports if r.processors]
+    available_s = sum(r.interval_s * r.processors for r in reports)
     return Sample(
         name=name,
         interval_s=interval_s,
@@ -41,7 +41,7 @@ def _merged(name: str, reports: list[m.Report]) -> Sample:
         ),
         service_s=service_s / served if served and service_s else None,
         service_scv=_scv(served, service_s, sum(r.service_s2 for r in reports)),
-        busy=sum(busy) / len(busy) if busy else 0.0,
+        busy=service_s / available_s if available_s > 0 else 0.0,
         emitted=dict(emitted),
         dropped=sum(r.dropped for r in reports),
         shed=sum(r.shed for r in reports),

@@ -122,32 +122,53 @@ class Pool:
         staying = [w for w in self.workers if not w.retiring and w.pid is not None]
         if not staying:
             return
-        share = -(-len(self.own_shards) // len(staying))
+        owned: dict[Worker, list[int]] = {worker: [] for worker in staying}
+        homeless = []
         for shard in self.own_shards:
-            owner = self.moves[shard].to if shard in self.moves else self.owner.get(shard)
-            if owner is not None and owner in staying and owner.shards <= share:
-                continue
-            target = min(staying, key=lambda w: w.shards)
-            if owner is not None and owner in staying and target.shards + 1 >= owner.shards:
-                continue
-            if owner is not None:
-                owner.shards -= 1
-            target.shards += 1
-            if shard in self.moves:
-                self.moves[shard].to = target
-            elif owner is None:
-                self.owner[shard] = target
+            owner = self._heir(shard)
+            if owner in owned:
+                owned[owner].append(shard)
             else:
-                self.moves[shard] = Move(target)
-                owner.labels += 1
-                owner.queue.append(shard)
-                self._give(owner)
+                homeless.append(shard)
+        for shard in homeless:
+            least = min(staying, key=lambda w: len(owned[w]))
+            owned[least].append(shard)
+            self._assign(shard, least)
+        while True:
+            most = max(staying, key=lambda w: len(owned[w]))
+            least = min(staying, key=lambda w: len(owned[w]))
+            if len(owned[most]) <= len(owned[least]) + 1:
+                return
+            shard = owned[most].pop(0)
+            owned[least].append(shard)
+            self._assign(shard, least)
+
+    def _heir(self, shard: int) -> Worker | None:
+        """Who has a shard, or is about to."""
+        return self.moves[shard].to if shard in self.moves else self.owner.get(shard)
+
+    def _assign(self, shard: int, target: Worker) -> None:
+        """Give a shard to a worker, by a move if another one has it."""
+        owner = self._heir(shard)
+        target.shards += 1
+        if owner is None:
+            self.owner[shard] = target
+            return
+        owner.shards -= 1
+        if shard in self.moves:
+            self.moves[shard].to = target
+        else:
+            self.moves[shard] = Move(target)
+            owner.labels += 1
+            owner.queue.append(shard)
+            self._give(owner)
 
     def ready(self, worker: Worker, pid: int) -> None:
         """A worker takes tuples from now on."""
         worker.pid = pid
         self.balance()
         self.pump()
+        self._retire_if_done(worker)
 
     def taken(self, worker: Worker, shard: int, state: bytes | None) -> None:
         """A label has surfaced: hand the shard over."""

@@ -235,7 +235,8 @@ class Running:
     def _clear_away(self) -> None:
         """No executor of the failed start should be left; one that does not answer is fenced off
         by its epoch."""
-        self.driver.send_all(m.Finish(-1))
+        assert self.clock is not None
+        self.driver.send_all(m.Finish(self.clock.committed()))
         self.driver.all_left(_LEAVE_S)
 
     def _verdict(self, failure: str) -> str | None:

@@ -18,10 +18,12 @@ MAX_FILES = 20
 
 
 class Index(msgspec.Struct):
-    """Where each shard stands (file, offset, length), and feedback tuples not yet handed over."""
+    """Where each shard stands (file, offset, length), feedback tuples not yet handed over, and how
+    many executors the vertex had."""
 
     shards: dict[int, tuple[str, int, int]]
-    parked: bytes = b""
+    parked: bytes
+    executors: int
 
 
 class StateStore:
@@ -31,24 +33,17 @@ class StateStore:
         self.root = checkpoint / "sojourn" / "state" / vertex
         self.executor, self.executors = executor, executors
         self.own = self.root / str(executor)
-        self.index = Index({})
+        self.index = Index({}, b"", executors)
 
     def load(self, batch: int) -> tuple[dict[int, bytes], list[bytes]]:
         """Shards and parked feedback as they were at the end of `batch` (-1: at the start), also
         if the vertex had another number of executors then."""
         if batch < 0:
             return {}, []
+        indexes = self._committed(batch)
         shards: dict[int, bytes] = {}
         parked: list[bytes] = []
-        folders = (
-            sorted(self.root.iterdir(), key=lambda p: int(p.name)) if self.root.is_dir() else []
-        )
-        found = False
-        for folder in folders:
-            index = self._read_index(folder, batch)
-            if index is None:
-                continue
-            found = True
+        for folder, index in indexes.items():
             if int(folder.name) % self.executors == self.executor and index.parked:
                 parked.append(index.parked)
             for shard, (name, offset, length) in index.shards.items():
@@ -56,12 +51,25 @@ class StateStore:
                     with (folder / name).open("rb") as file:
                         file.seek(offset)
                         shards[shard] = file.read(length)
-        if not found:
+        return shards, parked
+
+    def _committed(self, batch: int) -> dict[Path, Index]:
+        """The indexes of a committed batch, by folder: those of the last start that ran it."""
+        found = [
+            (int(path.name.split(".")[1]), path) for path in self.root.glob(f"*/{batch}.*.index")
+        ]
+        epoch = max((number for number, _ in found), default=-1)
+        indexes = {
+            path.parent: msgspec.msgpack.decode(path.read_bytes(), type=Index)
+            for number, path in found
+            if number == epoch
+        }
+        if not indexes or len(indexes) != next(iter(indexes.values())).executors:
             raise InputError(
-                f"{self.root}: the checkpoint has no state of batch {batch}, which is committed; "
+                f"{self.root}: the checkpoint lacks state of batch {batch}, which is committed; "
                 "was a part of it deleted? Start with another checkpoint"
             )
-        return shards, parked
+        return indexes
 
     def save(self, batch: int, epoch: int, changed: Mapping[int, bytes], parked: bytes) -> None:
         """Make the end of a batch durable; returns when it is on disk."""
@@ -76,15 +84,9 @@ class StateStore:
             offset += len(data)
         if changed:
             _write(self.own / name, b"".join(changed.values()))
-        self.index = Index(places, parked)
+        self.index = Index(places, parked, self.executors)
         _write(self.own / f"{batch}.{epoch}.index", msgspec.msgpack.encode(self.index))
-        self._clean(batch)
-
-    def adopt(self, shards: Mapping[int, bytes]) -> Mapping[int, bytes]:
-        """What was loaded must be saved in full by the first batch, as it may come from folders
-        of other executors."""
-        self.index = Index({})
-        return shards
+        self._clean(batch, epoch)
 
     def _stored(self) -> dict[int, bytes]:
         stored = {}
@@ -94,26 +96,17 @@ class StateStore:
                 stored[shard] = file.read(length)
         return stored
 
-    def _read_index(self, folder: Path, batch: int) -> Index | None:
-        epochs = [int(path.name.split(".")[1]) for path in folder.glob(f"{batch}.*.index")]
-        if not epochs:
-            return None
-        data = (folder / f"{batch}.{max(epochs)}.index").read_bytes()
-        return msgspec.msgpack.decode(data, type=Index)
-
-    def _clean(self, batch: int) -> None:
-        """Drop what neither this batch nor the one before it, which may be the last committed,
-        refers to."""
-        kept = set()
-        for number in (batch - 1, batch):
-            index = self._read_index(self.own, number)
-            if index is not None:
-                kept |= {name for name, _, _ in index.shards.values()}
-        for path in self.own.glob("*.index"):
-            if int(path.name.split(".")[0]) < batch - 1:
-                path.unlink()
-        for path in self.own.glob("*.data"):
-            if path.name not in kept and int(path.name.split(".")[0]) < batch:
+    def _clean(self, batch: int, epoch: int) -> None:
+        """Drop what this start, or one before it, wrote and what neither this batch nor the one
+        before it, which may be the last committed, refers to."""
+        kept = {name for name, _, _ in self.index.shards.values()}
+        for path in self.own.glob(f"{batch - 1}.*.index"):
+            index = msgspec.msgpack.decode(path.read_bytes(), type=Index)
+            kept |= {name for name, _, _ in index.shards.values()}
+        for path in [*self.own.glob("*.index"), *self.own.glob("*.data")]:
+            number, start = map(int, path.name.split(".")[:2])
+            old = number < batch - 1 if path.suffix == ".index" else number < batch
+            if old and start <= epoch and path.name not in kept:
                 path.unlink()
 
 
