@@ -200,7 +200,7 @@ def test_an_idle_worker_retires_at_once() -> None:
         stays, goes = rig.pool.workers
         rig.pool.resize(1)
         assert rig.pool.workers == [stays]
-        assert rig.of(goes).heard() == [m.Close(-1)]
+        assert rig.of(goes).heard() == [m.Close(None)]
         assert rig.of(stays).heard() == []
 
 
@@ -214,7 +214,7 @@ def test_a_busy_worker_retires_when_it_has_answered() -> None:
         assert rig.pool.processors == 1
         assert rig.work(goes) == [b"b"]
         rig.pool.done(goes, done())
-        assert rig.of(goes).heard() == [m.Close(-1)]
+        assert rig.of(goes).heard() == [m.Close(None)]
         assert rig.pool.workers == [stays]
         rig.pool.done(stays, done())
         assert rig.work(stays) == [b"a", b"c"]
@@ -406,7 +406,7 @@ def test_a_keyed_worker_retires_when_its_shards_are_gone() -> None:
         assert goes in rig.pool.workers
         rig.pool.done(goes, done())
         rig.pool.taken(goes, 0, b"state")
-        assert rig.of(goes).heard() == [m.Work([b"a"], [0], []), m.TakeShard(0), m.Close(-1)]
+        assert rig.of(goes).heard() == [m.Work([b"a"], [0], []), m.TakeShard(0), m.Close(None)]
         assert rig.pool.workers == [stays]
         assert rig.of(stays).heard()[-2:] == [m.GiveShard(0, b"state"), m.Work([b"b"], [0], [])]
 

@@ -42,9 +42,9 @@ class DeadLetters:
         if self.sink is not None:
             self.sink.end()
 
-    def close(self, committed: int) -> None:
+    def close(self, committed: int | None) -> None:
         """The topology stops."""
-        if self.sink is not None:
+        if self.sink is not None and committed is not None:
             self.sink.close(committed)
 
     def _open(self) -> None:

@@ -128,6 +128,10 @@ class Driver(threading.Thread):
             self.tracker.clear()
 
     def _handle(self, sender: bytes, message: m.ToDriver) -> None:
+        if not sender.endswith(f"/{self.epoch}".encode()):
+            if isinstance(message, m.Hello):  # of a start that has failed meanwhile
+                self.channel.send(sender, m.Finish(None))
+            return
         match message:
             case m.Hello():
                 self.members[sender] = message

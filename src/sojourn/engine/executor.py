@@ -484,7 +484,7 @@ class ElasticExecutor:
             self.emitter.pass_on(inject.row)
         self.channel.send(m.Acknowledge(*key))
 
-    def _finish(self, committed: int) -> None:
+    def _finish(self, committed: int | None) -> None:
         self.finish_at = time.monotonic() + _FINISH_S
         self.dead.close(committed)
         for worker in self.pool.workers:

@@ -40,9 +40,10 @@ class GiveShard(msgspec.Struct, array_like=True, tag="give"):
 
 
 class Close(msgspec.Struct, array_like=True, tag="close"):
-    """Finish; batches up to `committed` are committed."""
+    """Finish; batches up to `committed` are committed. None: it is not known, so leave what is
+    staged as it is."""
 
-    committed: int
+    committed: int | None
 
 
 ToWorker = Work | Begin | End | TakeShard | GiveShard | Close
@@ -283,9 +284,9 @@ class Injected(msgspec.Struct, array_like=True, tag="injected"):
 
 
 class Finish(msgspec.Struct, array_like=True, tag="finish"):
-    """End; batches up to `committed` are committed."""
+    """End; batches up to `committed` are committed, or it is not known which."""
 
-    committed: int
+    committed: int | None
 
 
 class SettleFor(msgspec.Struct, array_like=True, tag="settle_for"):

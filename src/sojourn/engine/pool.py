@@ -282,5 +282,5 @@ class Pool:
         if worker.retiring and worker in self.workers and not busy:
             incoming = any(move.to is worker for move in self.moves.values())
             if not incoming and worker.pid is not None:
-                worker.link.send(m.encode(m.Close(-1)))
+                worker.link.send(m.encode(m.Close(None)))
                 self.workers.remove(worker)

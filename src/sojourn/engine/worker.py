@@ -73,7 +73,7 @@ class Code(Protocol):
     def end(self) -> dict[int, bytes]: ...
     def take(self, shard: int) -> bytes | None: ...
     def give(self, shard: int, state: bytes | None) -> None: ...
-    def close(self, committed: int) -> None: ...
+    def close(self, committed: int | None) -> None: ...
 
 
 @dataclass
@@ -142,7 +142,7 @@ class OperatorCode:
         if shard in self.shared.states:
             self.dirty.add(shard)
 
-    def close(self, committed: int) -> None:  # noqa: ARG002
+    def close(self, committed: int | None) -> None:  # noqa: ARG002
         if self.operator is not None and hasattr(self.operator, "close"):
             self.operator.close()
 
@@ -171,8 +171,9 @@ class SinkCode:
     def give(self, shard: int, state: bytes | None) -> None:
         raise AssertionError(f"a sink has no shard {shard} {state!r}")
 
-    def close(self, committed: int) -> None:
-        self.sink.close(committed)
+    def close(self, committed: int | None) -> None:
+        if committed is not None:
+            self.sink.close(committed)
 
 
 def serve(
