@@ -18,10 +18,11 @@ from sojourn.engine.tracker import Tracker
 from sojourn.ports import Samples
 
 _TURN_S = 0.01
+_LOOK_S = 0.1
 
 
 class Driver(threading.Thread):
-    """All sockets and the tracker belong to this thread; others ask it by `ask`."""
+    """All sockets and the tracker belong to this thread; others reach it by `send` and `wait`."""
 
     def __init__(self, host: str, layout: Layout) -> None:
         super().__init__(daemon=True, name="sojourn-driver")
@@ -68,9 +69,14 @@ class Driver(threading.Thread):
             self.send(target, message)
 
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether a condition over what was heard came true in time."""
+        """Whether a condition came true in time. It is looked at whenever something was heard, and
+        every now and then, as it may also depend on what is not heard here."""
+        deadline = time.monotonic() + timeout_s
         with self.changed:
-            return self.changed.wait_for(condition, timeout_s)
+            while (left := deadline - time.monotonic()) > 0:
+                if self.changed.wait_for(condition, min(left, _LOOK_S)):
+                    return True
+            return condition()
 
     def poll(self, timeout_s: float, reset: bool = False) -> list[m.Report]:
         """A fresh report of every executor that answers in time. With `reset` they count anew."""
@@ -111,11 +117,7 @@ class Driver(threading.Thread):
                     del self.members[member]
             return not self.members
 
-        deadline = time.monotonic() + timeout_s
-        while not self.wait(none_left, 0.1):
-            if time.monotonic() > deadline:
-                return False
-        return True
+        return self.wait(none_left, timeout_s)
 
     def start_epoch(self, epoch: int) -> None:
         """A new start: nothing heard before counts any more."""

@@ -82,9 +82,17 @@ class Phase(Enum):
 class Fault(Exception):
     """The executor cannot go on."""
 
-    def __init__(self, error: str, user: bool = False, suspect: int | None = None) -> None:
+    def __init__(self, error: str, user: bool = False) -> None:
         super().__init__(error)
-        self.error, self.user, self.suspect = error, user, suspect
+        self.error, self.user = error, user
+
+
+class WorkerDied(Fault):
+    """A worker died with state, perhaps because of the tuple it had in hand."""
+
+    def __init__(self, error: str, suspect: int | None) -> None:
+        super().__init__(error)
+        self.suspect = suspect
 
 
 class ElasticExecutor:
@@ -141,11 +149,13 @@ class ElasticExecutor:
             while not self._is_over():
                 self.loop.turn(self._timeout())
                 self._follow_up()
+        except WorkerDied as death:
+            self.channel.send(m.Failed(place.vertex, death.error, False, True, death.suspect))
         except Fault as fault:
-            self.channel.send(m.Failed(place.vertex, fault.error, fault.user, fault.suspect))
+            self.channel.send(m.Failed(place.vertex, fault.error, fault.user, False, None))
         except Exception:  # noqa: BLE001  # a process of its own has nobody else to tell
             error = f"an executor of {place.vertex!r} failed: {traceback.format_exc()}"
-            self.channel.send(m.Failed(place.vertex, error, False, None))
+            self.channel.send(m.Failed(place.vertex, error, False, False, None))
         finally:
             self.control.close()
             os.kill(self.host_pid, signal.SIGKILL)  # and with it all workers
@@ -394,7 +404,7 @@ class ElasticExecutor:
         if spec.kind != "operator" or spec.keyed:
             in_hand = worker.given[0] if worker.given else []
             suspect = zlib.crc32(in_hand[0][0]) if len(in_hand) == 1 else None
-            raise Fault(f"a worker of {spec.place.vertex!r} died", suspect=suspect)
+            raise WorkerDied(f"a worker of {spec.place.vertex!r} died", suspect)
         for payload, _, trace in self.pool.lost(worker):
             self._give_up(payload, trace)
         self.pool.resize(self.wanted)

@@ -197,12 +197,13 @@ class Text(msgspec.Struct, array_like=True, tag="text"):
 
 
 class Failed(msgspec.Struct, array_like=True, tag="failed"):
-    """An executor cannot go on: why, whether it is the user's code, and, if a worker died, the
-    fingerprint of the tuple it had in hand."""
+    """An executor cannot go on: why, whether it is the user's code, whether a worker died, and
+    the fingerprint of the tuple that one had in hand, if it was a single one."""
 
     vertex: str
     error: str
     user: bool
+    worker_died: bool
     suspect: int | None
 
 

@@ -64,7 +64,6 @@ class Pool:
         self.waiting = 0
         self.given = 0
         self.service_s = 0.01
-        self.wanted = 0
         self.suspects: dict[bytes, int] = {}
 
     @property
@@ -102,7 +101,6 @@ class Pool:
 
     def resize(self, wanted: int) -> None:
         """Start or retire workers until there are `wanted`."""
-        self.wanted = wanted
         staying = [w for w in self.workers if not w.retiring]
         for _ in range(wanted - len(staying)):
             queue = deque() if self.keyed else self.shared

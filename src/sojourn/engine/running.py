@@ -2,6 +2,7 @@
 measures, and stops without losing anything. What `sojourn.start` returns."""
 
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -56,8 +57,8 @@ class Running:
         self.code = pickled(topology)
         self.owns_spark = spark is None and SparkSession.getActiveSession() is None
         self.owns_checkpoint = checkpoint is None
-        self.checkpoint = Path(checkpoint or tempfile.mkdtemp(prefix="sojourn-")).resolve()
         self.spark = session(spark, master, self.layout.slots, topology.name, settings.batch_s)
+        self.checkpoint = Path(checkpoint or tempfile.mkdtemp(prefix="sojourn-")).resolve()
         self.run_name = secrets.token_hex(6)
         self.secret = secrets.token_bytes(32)
         local = str(self.spark.sparkContext.master).startswith("local")
@@ -123,15 +124,13 @@ class Running:
     def await_idle(self, timeout_s: float | None = None) -> bool:
         """Wait until finite sources are exhausted and everything derived from them is processed.
         Returns whether that came in time."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         before: tuple[int, int] | None = None
-        while deadline is None or time.monotonic() < deadline:
+        while time.monotonic() < deadline:
             self._check()
-            now = self._quiet()
-            if now is not None and now == before:
+            quiet, before = self._quiet_again(before)
+            if quiet:
                 return True
-            before = now
-            time.sleep(0.02 if now is not None else 0.05)
         return False
 
     def stop(self, timeout_s: float = 60.0) -> None:
@@ -169,8 +168,10 @@ class Running:
             while not self.stopping.is_set():
                 self._start_query()
                 assert self.query is not None
-                if self.driver.wait(lambda: self.driver.complete() or self._is_down(), _JOIN_S):
-                    self.started.set()
+                if not self.driver.wait(lambda: self.driver.complete() or self._is_down(), _JOIN_S):
+                    self.error = f"not all of its executors came up within {_JOIN_S:.0f} s"
+                    return
+                self.started.set()
                 failure = self._await_end()
                 if self.stopping.is_set():
                     return
@@ -188,7 +189,8 @@ class Running:
                 )
                 self.stopping.wait(min(0.1 * 2**self.restarts, 5.0))
         except Exception as error:  # noqa: BLE001  # a thread has nobody above it: told by stop()
-            self.error = f"{type(error).__name__}: {error}"
+            if not self.stopping.is_set():
+                self.error = f"{type(error).__name__}: {error}"
         finally:
             self.started.set()
 
@@ -245,7 +247,7 @@ class Running:
             if failed.user:
                 return failed.error
         for failed in self.driver.failures:
-            if "died" in failed.error:
+            if failed.worker_died:
                 self.careful.add(failed.vertex)
                 if failed.suspect is not None:
                     self.deaths[failed.vertex, failed.suspect] += 1
@@ -264,6 +266,14 @@ class Running:
         calm = all(r.idle and r.exhausted for r in reports)
         return (reports[0].batch, sent) if calm and sent == received else None
 
+    def _quiet_again(self, before: tuple[int, int] | None) -> tuple[bool, tuple[int, int] | None]:
+        """Whether it is quiet and was just so before, and what to compare with next time."""
+        now = self._quiet()
+        if now is not None and now == before:
+            return True, now
+        time.sleep(0.02)
+        return False, now
+
     def _drain(self, timeout_s: float) -> None:
         """Finish what is in flight and end the batch, committed."""
         assert self.clock is not None
@@ -272,13 +282,9 @@ class Running:
         for place in self.layout.places:
             if place.level == 0:
                 self.driver.send(identity(place, self.driver.epoch), m.StopSource())
-        before: tuple[int, int] | None = None
-        while time.monotonic() < deadline and not self.driver.failures:
-            now = self._quiet()
-            if now is not None and now == before:
-                break
-            before = now
-            time.sleep(0.01)
+        quiet, before = False, None
+        while not quiet and time.monotonic() < deadline and not self.driver.failures:
+            quiet, before = self._quiet_again(before)
         committed = self.clock.committed()
         self.clock.end_batch()
         while self.clock.committed() == committed and self.query.isActive:
@@ -289,13 +295,13 @@ class Running:
     def _shut_down(self) -> None:
         """Nothing of the topology is left after this."""
         self.stopping.set()
+        self.supervisor.join()  # it may be about to start the query again
         if self.query is not None:
             self.query.stop()
         committed = self.clock.committed() if self.clock is not None else -1
         self.driver.send_all(m.Finish(committed))
         self.driver.all_left(_LEAVE_S)
         self.driver.end()
-        self.supervisor.join()
         if self.clock is not None:
             self.clock.reset()
         for epoch in range(self.first_epoch, self.driver.epoch + 1):
