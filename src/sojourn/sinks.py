@@ -12,6 +12,8 @@ from typing import IO, Any
 
 import msgspec
 
+from sojourn.durable import sync
+
 
 class Sink:
     """Base of all sinks. `part` numbers the executors of the sink, should there be several."""
@@ -56,6 +58,14 @@ class _Files(Sink):
         self.publish(batch - 1)
         self.pending = self.staging / f"{batch}.{epoch}{self.suffix}"
 
+    def end(self) -> None:
+        """Make the attempt durable. One without results leaves an empty file, which voids what
+        earlier attempts at the batch have written."""
+        assert self.pending is not None
+        self.pending.touch()
+        sync(self.pending)
+        sync(self.staging)
+
     def publish(self, committed: int) -> None:
         """Move what is committed into view: of each batch the attempt with the highest epoch,
         which is the one that was committed. Later batches were cut short and go."""
@@ -65,8 +75,10 @@ class _Files(Sink):
             if number <= committed and best.get(number, (-1, path))[0] < epoch:
                 best[number] = (epoch, path)
         for number, (_, path) in sorted(best.items()):
-            name = f"part-{self.part}-batch-{number:06d}{self.suffix}"
-            path.replace(self.directory / name)
+            if path.stat().st_size:
+                name = f"part-{self.part}-batch-{number:06d}{self.suffix}"
+                path.replace(self.directory / name)
+        sync(self.directory)
         for path in self.staging.iterdir():
             path.unlink()
 
@@ -94,6 +106,7 @@ class _Jsonl(_Files):
         if self.file is not None:
             self.file.close()
             self.file = None
+        super().end()
 
 
 class _Parquet(_Files):
@@ -134,6 +147,7 @@ class _Parquet(_Files):
         if self.writer is not None:
             self.writer.close()
             self.writer = None
+        super().end()
 
 
 class _Console(Sink):

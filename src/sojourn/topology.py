@@ -191,6 +191,11 @@ class Topology:
                     f"feedback {sender.name!r} → {receiver.name!r}: both ends must be operators; "
                     f"{vertex.name!r} is not"
                 )
+        if receiver.output is not None:
+            raise InputError(
+                f"feedback {sender.name!r} → {receiver.name!r}: goes to the operator, not to its "
+                f"output {receiver.output!r}; give the operator itself"
+            )
         self._connect(Edge(sender.name, receiver.name, sender.output, feedback=True))
 
     def check(self) -> None:
@@ -204,7 +209,7 @@ class Topology:
                 if name not in feeding:
                     raise InputError(f"source {name!r}: feeds nothing; give it to an operator")
             elif name not in fed:
-                raise InputError(f"{_kind(spec)} {name!r}: has no input; name at least one")
+                raise InputError(f"{kind_of(spec)} {name!r}: has no input; name at least one")
         directories: dict[object, str] = {}
         for name, sink in self.sinks.items():
             directory = getattr(sink.sink, "directory", None)
@@ -256,7 +261,7 @@ class Topology:
         return {n: s for n, s in self.vertices.items() if isinstance(s, SinkSpec)}
 
     def _add(self, spec: Spec, inputs: tuple[Vertex, ...] = ()) -> Vertex:
-        what = _kind(spec)
+        what = kind_of(spec)
         if spec.name in self.vertices:
             raise InputError(f"{what} {spec.name!r}: the name is taken; choose another")
         if not isinstance(spec, SourceSpec) and not inputs:
@@ -287,7 +292,8 @@ class Topology:
             raise InputError(f"{what}: the source {vertex.name!r} has no named outputs")
 
 
-def _kind(spec: Spec) -> str:
+def kind_of(spec: Spec) -> str:
+    """What a vertex is called."""
     return {SourceSpec: "source", OperatorSpec: "operator", SinkSpec: "sink"}[type(spec)]
 
 

@@ -291,8 +291,8 @@ def test_what_is_emitted_is_counted_by_edge() -> None:
 # feedback
 
 
-def feedback_rig(max_bundle: int = 1) -> Rig:
-    return rig(route("back", 2, feedback=True), max_bundle=max_bundle)
+def feedback_rig(max_bundle: int = 1, executors: int = 2) -> Rig:
+    return rig(route("back", executors, feedback=True), max_bundle=max_bundle)
 
 
 def test_feedback_is_numbered_and_handed_over_also_when_the_way_is_blocked() -> None:
@@ -327,7 +327,7 @@ def test_feedback_is_kept_until_it_is_acknowledged() -> None:
     assert made.emitter.parked() == b""
 
 
-def test_parked_feedback_is_handed_over_again_under_its_number() -> None:
+def test_parked_feedback_is_handed_over_again_after_a_restart() -> None:
     made = feedback_rig()
     made.emitter.add([group(b"a", b"b", b"c")])
     made.flush()
@@ -335,21 +335,26 @@ def test_parked_feedback_is_handed_over_again_under_its_number() -> None:
     again = feedback_rig()
     again.emitter.restore([made.emitter.parked()])
     assert not again.emitter.idle
-    assert not again.handed
-    again.emitter.hand_over_again()
-    assert again.handed == [made.handed[0], made.handed[2]]
-
-
-def test_numbers_go_on_behind_those_that_were_parked() -> None:
-    made = feedback_rig()
-    made.emitter.add([group(b"a", b"b", b"c")])
-    made.flush()
-    made.emitter.acknowledge(3)
-    again = feedback_rig()
-    again.emitter.restore([made.emitter.parked()])
-    again.emitter.add([group(b"d")])
     again.flush()
-    assert [number for number, _, _ in again.handed] == [4]
+    assert [opened(row).payloads for _, row, _ in again.handed] == [[b"a"], [b"c"]]
+    assert not again.emitter.meter.emitted  # it was counted when it was made
+
+
+def test_parked_feedback_finds_the_executors_that_the_receiver_has_now() -> None:
+    made = feedback_rig(9, executors=2)
+    made.emitter.add(
+        [
+            m.Group(0, 0, [b"a", b"b"], [2, 4], [Trace(0, 7, 8)]),
+            m.Group(0, 1, [b"c"], [5], []),
+        ]
+    )
+    made.flush()
+    again = feedback_rig(9, executors=3)
+    again.emitter.restore([made.emitter.parked()])
+    again.flush()
+    found = {PREFIX.unpack_from(row)[1]: opened(row) for _, row, _ in again.handed}
+    assert {place: bundle.shards for place, bundle in found.items()} == {2: [2, 5], 1: [4]}
+    assert all(not bundle.traces for bundle in found.values())
 
 
 @given(st.lists(st.sets(st.integers(1, 6)), min_size=1, max_size=4))
@@ -367,10 +372,6 @@ def test_parked_feedback_of_several_executors_is_all_taken_up(kept: list[set[int
     again.emitter.restore(parked)
     again.emitter.add([group(b"new")])
     again.flush()
-    (new,) = again.handed
-    assert new[0] == again.emitter.numbers
-    again.handed.clear()
-    again.emitter.hand_over_again()
     assert len({number for number, _, _ in again.handed}) == len(again.handed)
     found = sorted(opened(row).payloads[0] for _, row, _ in again.handed)
     assert found == sorted(

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from sojourn.engine.executor import ExecutorSpec
 from sojourn.engine.host import HostSpec
 from sojourn.engine.layout import Place, executors_of
+from sojourn.engine.spec import ExecutorSpec
 from sojourn.engine.task import Task
 from sojourn.errors import InputError
-from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology
+from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology, kind_of
 
 if TYPE_CHECKING:
     from sojourn.engine.running import Running
@@ -85,7 +85,7 @@ def _spec(running: "Running", place: Place, epoch: int) -> ExecutorSpec:
             keep_going=operator is not None and operator.on_error != "fail",
             tracked_per_s=settings.tracked_per_s,
         ),
-        kind=_kind(spec),
+        kind=kind_of(spec),
         keyed=keyed,
         shards=operator.shards if operator is not None and keyed else 0,
         executors=executors_of(spec),
@@ -100,12 +100,6 @@ def _spec(running: "Running", place: Place, epoch: int) -> ExecutorSpec:
         keys=running.driver.channel.keys,
         guilty=frozenset(guilty),
     )
-
-
-def _kind(spec: SourceSpec | OperatorSpec | SinkSpec) -> str:
-    if isinstance(spec, OperatorSpec):
-        return "operator"
-    return "source" if isinstance(spec, SourceSpec) else "sink"
 
 
 def _code(spec: SourceSpec | OperatorSpec | SinkSpec) -> Any:

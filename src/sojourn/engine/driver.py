@@ -11,9 +11,9 @@ from pathlib import Path
 
 from sojourn.engine import messages as m
 from sojourn.engine.channel import ChannelServer
-from sojourn.engine.executor import identity
 from sojourn.engine.layout import Layout
 from sojourn.engine.merge import merge
+from sojourn.engine.spec import identity
 from sojourn.engine.tracker import Tracker
 from sojourn.ports import Samples
 

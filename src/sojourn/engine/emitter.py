@@ -8,16 +8,18 @@ the task tells: a row costs Spark far more than its bytes."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import msgspec
 
 from sojourn.engine import messages as m
 from sojourn.engine.layout import Route
 from sojourn.engine.meter import Meter
-from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, encode
+from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, decode_bundle, encode
 
 WINDOW = 4  # rows that Spark may not have taken yet
 _BUNDLE_BYTES = 1 << 16
+_decode_parked = msgspec.msgpack.Decoder(list[tuple[str, str | None, bytes]]).decode
 
 
 class _Growing:
@@ -26,6 +28,15 @@ class _Growing:
     def __init__(self) -> None:
         self.bundle = Bundle([], [], [])
         self.bytes = 0
+
+
+@dataclass(frozen=True)
+class _HandedOver:
+    """Feedback on its way to the source level: the row, its tuples, the edge it goes along."""
+
+    row: bytes
+    count: int
+    route: Route
 
 
 class Emitter:
@@ -48,7 +59,7 @@ class Emitter:
         self.count = 0
         self.turns = [0] * len(routes)
         self.numbers = 0
-        self.unacknowledged: dict[int, tuple[bytes, int]] = {}
+        self.unacknowledged: dict[int, _HandedOver] = {}
         self.hand_over: Callable[[int, bytes, int], None] | None = None
 
     @property
@@ -66,13 +77,16 @@ class Emitter:
         for group in groups:
             route = self.routes[group.route]
             self.meter.sent(route.edge, len(group.payloads), route.feedback)
-            executor = group.executor
-            if executor < 0:
-                executor = self.turns[group.route] % route.executors
-                self.turns[group.route] += 1
-            queue = self.waiting.setdefault((group.route, executor), deque())
-            self._append(queue, group)
-            self.count += len(group.payloads)
+            self._queue(group)
+
+    def _queue(self, group: m.Group) -> None:
+        executor = group.executor
+        if executor < 0:
+            executor = self.turns[group.route] % self.routes[group.route].executors
+            self.turns[group.route] += 1
+        queue = self.waiting.setdefault((group.route, executor), deque())
+        self._append(queue, group)
+        self.count += len(group.payloads)
 
     def pass_on(self, row: bytes) -> None:
         """Wave a bundle for a later level through."""
@@ -101,7 +115,7 @@ class Emitter:
         row = PREFIX.pack(route.level, route.first_partition + key[1]) + encode(bundle)
         if route.feedback:
             self.numbers += 1
-            self.unacknowledged[self.numbers] = (row, len(bundle.payloads))
+            self.unacknowledged[self.numbers] = _HandedOver(row, len(bundle.payloads), route)
             self._hand_over(self.numbers)
         else:
             assert link is not None
@@ -111,20 +125,29 @@ class Emitter:
         """Feedback that nobody has acknowledged, to be saved with the state."""
         if not self.unacknowledged:
             return b""
-        return msgspec.msgpack.encode((self.numbers, self.unacknowledged))
+        return encode(
+            [
+                (handed.route.receiver, handed.route.output, handed.row[PREFIX.size :])
+                for handed in self.unacknowledged.values()
+            ]
+        )
 
     def restore(self, parked: Iterable[bytes]) -> None:
-        """Take up saved feedback."""
+        """Take up saved feedback. It is addressed anew, as the receiver may have other executors
+        now, and no longer traced, as its tree was dropped with the start that began it."""
         for saved in parked:
-            numbers, rows = msgspec.msgpack.decode(
-                saved, type=tuple[int, dict[int, tuple[bytes, int]]]
-            )
-            self.numbers = max(self.numbers, numbers)
-            for number, row in rows.items():
-                if number in self.unacknowledged:
-                    self.numbers += 1
-                    number = self.numbers  # noqa: PLW2901  # from another executor's folder
-                self.unacknowledged[number] = row
+            for receiver, output, data in _decode_parked(saved):
+                number = next(
+                    i
+                    for i, route in enumerate(self.routes)
+                    if route.feedback and (route.receiver, route.output) == (receiver, output)
+                )
+                executors = self.routes[number].executors
+                bundle = decode_bundle(data)
+                if not bundle.shards:
+                    self._queue(m.Group(number, -1, bundle.payloads, [], []))
+                for payload, shard in zip(bundle.payloads, bundle.shards, strict=False):
+                    self._queue(m.Group(number, shard % executors, [payload], [shard], []))
 
     def hand_over_again(self) -> None:
         """A new batch has begun: send what was parked."""
@@ -137,7 +160,8 @@ class Emitter:
 
     def _hand_over(self, number: int) -> None:
         assert self.hand_over is not None
-        self.hand_over(number, *self.unacknowledged[number])
+        handed = self.unacknowledged[number]
+        self.hand_over(number, handed.row, handed.count)
 
     def _send(self, link: Link, row: bytes) -> None:
         level, partition = PREFIX.unpack_from(row)

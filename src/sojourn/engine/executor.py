@@ -5,7 +5,6 @@ warm, and changes its number of workers without touching anyone else.
 One thread turns one loop over sockets: the Spark task's, the workers', the channel's. Started by
 the first task of its partition; ends when the driver says so or is gone."""
 
-import hmac
 import os
 import pickle
 import signal
@@ -13,60 +12,26 @@ import socket
 import time
 import traceback
 import zlib
-from dataclasses import dataclass
 from enum import Enum, auto
-from pathlib import Path
-
-import msgspec
 
 from sojourn.engine import messages as m
-from sojourn.engine.channel import ChannelClient, ChannelKeys
+from sojourn.engine.channel import ChannelClient
 from sojourn.engine.dead_letters import DeadLetters
 from sojourn.engine.emitter import WINDOW, Emitter
-from sojourn.engine.host import HostSpec, ask_for_worker, start_host
-from sojourn.engine.layout import Place
+from sojourn.engine.host import ask_for_worker, start_host
+from sojourn.engine.injector import Injector
 from sojourn.engine.loop import Loop
 from sojourn.engine.meter import Meter
 from sojourn.engine.pool import Pool, Worker
+from sojourn.engine.receiver import Callbacks, Receiver
+from sojourn.engine.spec import END, ExecutorSpec, identity
 from sojourn.engine.state import StateStore
 from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, decode_bundle
 
-END = b"E"
-NO_BATCH = -1
 _REPORT_TRACES_S = 0.02
 _BACKLOG_BYTES = 1 << 20
 _FINISH_S = 10.0
 _WAVED_THROUGH = 16  # bundles for later levels that may wait
-
-
-@dataclass(frozen=True)
-class ExecutorSpec:
-    """All an executor is told when it starts. Travels inside Spark's own closure."""
-
-    place: Place
-    host: HostSpec
-    kind: str  # source, operator or sink
-    keyed: bool
-    shards: int
-    executors: int
-    processors: int
-    on_error: str
-    partitions: tuple[int, ...]
-    checkpoint: Path
-    epoch: int
-    max_bundle: int
-    max_queue: int
-    secret: bytes
-    keys: ChannelKeys
-    guilty: frozenset[int]
-
-
-class Attach(msgspec.Struct, array_like=True):
-    """The first frame of a task, for its rows; with NO_BATCH, for telling how many of the rows it
-    got Spark has taken, which must be heard also while no more rows are read."""
-
-    secret: bytes
-    batch: int
 
 
 class Phase(Enum):
@@ -119,7 +84,6 @@ class ElasticExecutor:
         self.dead = DeadLetters(spec.checkpoint, spec.place.vertex, spec.place.executor)
         self.phase = Phase.WAITING
         self.batch: int | None = None
-        self.task: Link | None = None
         self.settled = False
         self.loaded: dict[int, bytes] = {}
         self.early: list[bytes] = []
@@ -129,11 +93,14 @@ class ElasticExecutor:
         self.traces_due: float | None = None
         self.exhausted = spec.kind != "source"
         self.source_stopped = False
-        self.injections: dict[tuple[bytes, int], m.Inject] = {}
-        self.injected: set[tuple[bytes, int]] = set()
+        self.injector = Injector(self.channel, self.emitter)
         self.finish_at: float | None = None
-        self.listener = listener
-        self.loop.add(listener, self._accept)
+        self.receiver = Receiver(
+            self.loop,
+            listener,
+            spec.secret,
+            Callbacks(self._attached, self._handle, self._taken, self._task_gone),
+        )
         self.loop.add(self.channel, lambda: self.channel.receive(self._command))
         self.loop.add(self.channel.monitor, self.channel.read_monitor)
 
@@ -165,7 +132,7 @@ class ElasticExecutor:
 
     def _follow_up(self) -> None:
         """What follows from what was read: send, report, go on to the next phase."""
-        self.emitter.flush(self.task)
+        self.emitter.flush(self.receiver.task)
         if self.traces_due is not None and time.monotonic() >= self.traces_due:
             self.channel.send(m.Traces(self.roots, self.acks))
             self.roots, self.acks, self.traces_due = [], [], None
@@ -191,53 +158,11 @@ class ElasticExecutor:
 
     # the receiver
 
-    def _accept(self) -> None:
-        sock, _ = self.listener.accept()
-        link = Link(sock)
-        self.loop.add(link, lambda: self._read_first(link))
-
-    def _read_first(self, link: Link) -> None:
-        """A task must show the secret before anything else of it is read."""
-        frames = link.receive()
-        if frames == []:
-            return
-        self.loop.remove(link)
-        try:
-            attach = msgspec.msgpack.decode(frames[0], type=Attach) if frames else None
-        except msgspec.MsgspecError:
-            attach = None
-        if attach is None or not hmac.compare_digest(attach.secret, self.spec.secret):
-            link.close()
-            return
-        if attach.batch == NO_BATCH:
-            self.loop.add(link, lambda: self._read_taken(link))
-            return
-        if self.phase is not Phase.WAITING:
-            raise Fault(f"a task came for batch {attach.batch} while {self.batch} was running")
-        self._detach()
-        self.task = link
-        self.emitter.window = WINDOW
-        self.loop.add(link, self._read_task)
-        self._begin(attach.batch)
-        self._handle((frames or [])[1:])
-
-    def _read_taken(self, link: Link) -> None:
-        frames = link.receive()
-        if frames is None:
-            self.loop.remove(link)
-            link.close()
-            return
-        self.emitter.window += sum(int.from_bytes(frame, "little") for frame in frames)
-
-    def _detach(self) -> None:
-        if self.task is not None:
-            self.loop.remove(self.task)
-            self.task.close()
-            self.task = None
-
-    def _begin(self, batch: int) -> None:
+    def _attached(self, batch: int) -> None:
         """A batch starts: everything up to the one before is committed."""
         spec = self.spec
+        if self.phase is not Phase.WAITING:
+            raise Fault(f"a task came for batch {batch} while {self.batch} was running")
         if self.batch is None:
             self.loaded, parked = self.store.load(batch - 1)
             self.emitter.restore(parked)
@@ -245,6 +170,7 @@ class ElasticExecutor:
             raise Fault(f"batch {batch} came after {self.batch}; what is in memory is of neither")
         self.batch = batch
         self.phase = Phase.RUNNING
+        self.emitter.window = WINDOW
         self.settled = False
         self.changed = {}
         self.meter.batch_in = self.meter.batch_out = 0
@@ -255,23 +181,20 @@ class ElasticExecutor:
             if worker.pid is not None:
                 self._begin_worker(worker)
         self.emitter.hand_over_again()
-        for key in list(self.injections):
-            self._inject(key)
+        self.injector.begin()
 
     def _begin_worker(self, worker: Worker) -> None:
         assert self.batch is not None
         if not self.source_stopped:
             worker.link.send(m.encode(m.Begin(self.batch, self.spec.epoch)))
 
-    def _read_task(self) -> None:
-        assert self.task is not None
-        frames = self.task.receive()
-        if frames is not None:
-            self._handle(frames)
-        elif self.phase is Phase.WAITING:
-            self._detach()
-        else:
+    def _taken(self, rows: int) -> None:
+        self.emitter.window += rows
+
+    def _task_gone(self) -> None:
+        if self.phase is not Phase.WAITING:
             raise Fault("the Spark task is gone")
+        self.receiver.detach()
 
     def _handle(self, frames: list[bytes]) -> None:
         if not self.pool.processors:
@@ -280,6 +203,7 @@ class ElasticExecutor:
         for frame in frames:
             if frame == END:
                 self.phase = Phase.DRAINING
+                self.injector.close()
             elif self.spec.kind != "source":
                 level, _ = PREFIX.unpack_from(frame)
                 if level != self.spec.place.level:
@@ -319,17 +243,18 @@ class ElasticExecutor:
     def _hold_back(self) -> None:
         """Read from the task, or from the source, only while there is room: the sockets and
         Spark's buffers behind them carry the pressure back."""
+        task = self.receiver.task
         full = (
             self.pool.waiting >= self.spec.max_queue
             or self.emitter.count >= self.spec.max_queue
             or len(self.emitter.rows) >= _WAVED_THROUGH
-            or (self.task is not None and self.task.unsent_bytes > _BACKLOG_BYTES)
+            or (task is not None and task.unsent_bytes > _BACKLOG_BYTES)
         )
         if self.spec.kind == "source":
             for worker in self.pool.workers:
                 self.loop.pause(worker.link, full)
-        elif self.task is not None:
-            self.loop.pause(self.task, full or not self.pool.processors)
+        elif task is not None:
+            self.loop.pause(task, full or not self.pool.processors)
 
     # workers
 
@@ -446,12 +371,12 @@ class ElasticExecutor:
         if not ended or not self.pool.idle or not self.emitter.sent_all:
             return
         assert self.batch is not None
-        assert self.task is not None
+        assert self.receiver.task is not None
         self.dead.end()
         self.store.save(self.batch, self.spec.epoch, self.changed, self.emitter.parked())
-        self.injected.clear()
+        self.injector.saved()
         self.phase = Phase.WAITING
-        self.task.send(END)
+        self.receiver.task.send(END)
         self.channel.send(m.BatchDone(self.batch))
 
     # the channel
@@ -472,9 +397,7 @@ class ElasticExecutor:
                     if self.phase is Phase.RUNNING and not worker.ended:
                         worker.link.send(m.encode(m.End()))
             case m.Inject():
-                self.injections[message.sender, message.number] = message
-                if self.phase is Phase.RUNNING:
-                    self._inject((message.sender, message.number))
+                self.injector.take(message)
             case m.Injected():
                 self.emitter.acknowledge(message.number)
             case m.SettleFor():
@@ -485,15 +408,6 @@ class ElasticExecutor:
             case m.Finish():
                 self._finish(message.committed)
 
-    def _inject(self, key: tuple[bytes, int]) -> None:
-        """Send feedback on its way again, once per batch however often it is handed over."""
-        inject = self.injections.pop(key)
-        if key not in self.injected:
-            self.injected.add(key)
-            self.meter.batch_out += inject.count
-            self.emitter.pass_on(inject.row)
-        self.channel.send(m.Acknowledge(*key))
-
     def _finish(self, committed: int | None) -> None:
         self.finish_at = time.monotonic() + _FINISH_S
         self.dead.close(committed)
@@ -502,7 +416,7 @@ class ElasticExecutor:
 
     def _report(self, number: int) -> None:
         now, meter, place = time.time(), self.meter, self.spec.place
-        idle = self.pool.idle and self.emitter.idle and not self.injections
+        idle = self.pool.idle and self.emitter.idle and not self.injector.waiting
         self.channel.send(
             m.Report(
                 vertex=place.vertex,
@@ -529,8 +443,3 @@ class ElasticExecutor:
                 number=number,
             )
         )
-
-
-def identity(place: Place, epoch: int) -> bytes:
-    """How the channel knows an executor."""
-    return f"{place.vertex}/{place.executor}/{epoch}".encode()

@@ -3,7 +3,11 @@ vertex sends what. Pure; fed by the topology, used by the driver and carried to 
 
 from dataclasses import dataclass
 
+from sojourn.errors import InputError
 from sojourn.topology import Key, OperatorSpec, SinkSpec, SourceSpec, Topology
+
+MAX_LEVEL = 255
+MAX_PARTITION = 65_535
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def layout(topology: Topology) -> Layout:
                 for executor in range(executors_of(spec)):
                     places.append(Place(name, executor, level, partition))
                     partition += 1
+    _check_addresses(topology, places)
     routes: dict[str, tuple[Route, ...]] = {}
     for name in topology.vertices:
         found = []
@@ -100,3 +105,17 @@ def layout(topology: Topology) -> Layout:
                 )
         routes[name] = tuple(found)
     return Layout(tuple(places), routes)
+
+
+def _check_addresses(topology: Topology, places: list[Place]) -> None:
+    """A bundle's address has one byte for its level and two for its partition."""
+    if (deepest := max(place.level for place in places)) > MAX_LEVEL:
+        raise InputError(
+            f"topology {topology.name!r}: the longest path has {deepest} edges; "
+            f"at most {MAX_LEVEL} are possible: join some of its operators"
+        )
+    if (widest := max(place.partition for place in places)) > MAX_PARTITION:
+        raise InputError(
+            f"topology {topology.name!r}: operators that lie equally far from the sources have "
+            f"{widest + 1} executors together; at most {MAX_PARTITION + 1} are possible"
+        )

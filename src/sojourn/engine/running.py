@@ -3,7 +3,6 @@ measures, and stops without losing anything. What `sojourn.start` returns."""
 
 import logging
 import math
-import os
 import secrets
 import shutil
 import tempfile
@@ -18,11 +17,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sojourn.engine import messages as m
 from sojourn.engine.build import build_tasks, pickled
+from sojourn.engine.checkpoint import claim, next_epoch
 from sojourn.engine.clock import BatchClock
 from sojourn.engine.driver import Driver
-from sojourn.engine.executor import identity
 from sojourn.engine.layout import layout
 from sojourn.engine.session import session, wait_for_slots
+from sojourn.engine.spec import identity
 from sojourn.engine.task import SCHEMA, private_directory
 from sojourn.errors import InputError
 from sojourn.ports import Allocation, Samples
@@ -55,10 +55,15 @@ class Running:
         self.settings = settings
         self.layout = layout(topology)
         self.code = pickled(topology)
+        self.checkpoint = Path(checkpoint or tempfile.mkdtemp(prefix="sojourn-")).resolve()
+        self.claim = claim(self.checkpoint, topology)
         self.owns_spark = spark is None and SparkSession.getActiveSession() is None
         self.owns_checkpoint = checkpoint is None
-        self.spark = session(spark, master, self.layout.slots, topology.name, settings.batch_s)
-        self.checkpoint = Path(checkpoint or tempfile.mkdtemp(prefix="sojourn-")).resolve()
+        try:
+            self.spark = session(spark, master, self.layout.slots, topology.name, settings.batch_s)
+        except BaseException:
+            self._give_back()
+            raise
         self.run_name = secrets.token_hex(6)
         self.secret = secrets.token_bytes(32)
         local = str(self.spark.sparkContext.master).startswith("local")
@@ -79,9 +84,11 @@ class Running:
             target=self._supervise, name="sojourn-supervisor", daemon=True
         )
         self.supervisor.start()
-        if not self._await_start():
+        try:
+            self._await_start()
+        except BaseException:
             self._shut_down()
-            raise TopologyFailed(self.error)
+            raise
 
     # what users call
 
@@ -156,11 +163,10 @@ class Running:
 
     # how it goes
 
-    def _await_start(self) -> bool:
-        while not self.started.wait(0.1):
-            if not self.supervisor.is_alive() and not self.started.is_set():
-                return False
-        return self.error is None
+    def _await_start(self) -> None:
+        self.started.wait()
+        if self.error is not None:
+            raise TopologyFailed(self.error)
 
     def _supervise(self) -> None:
         """Start the query, and again from the last committed batch whenever it fails."""
@@ -195,7 +201,7 @@ class Running:
             self.started.set()
 
     def _start_query(self) -> None:
-        epoch = self._next_epoch()
+        epoch = next_epoch(self.checkpoint)
         if self.restarts == 0:
             self.first_epoch = epoch
         self.driver.start_epoch(epoch)
@@ -306,10 +312,14 @@ class Running:
             self.clock.reset()
         for epoch in range(self.first_epoch, self.driver.epoch + 1):
             shutil.rmtree(private_directory(f"{self.run_name}-{epoch}"))
-        if self.owns_checkpoint:
-            shutil.rmtree(self.checkpoint, ignore_errors=True)
+        self._give_back()
         if self.owns_spark:
             self.spark.stop()
+
+    def _give_back(self) -> None:
+        self.claim.close()
+        if self.owns_checkpoint:
+            shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     def _check(self) -> None:
         if self.error is not None:
@@ -322,12 +332,3 @@ class Running:
         executors = self.topology.operators[name].executors
         whole, rest = divmod(self.wanted[name], executors)
         return [whole + (i < rest) for i in range(executors)]
-
-    def _next_epoch(self) -> int:
-        path = self.checkpoint / "sojourn" / "epoch"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        epoch = int(path.read_text(encoding="utf-8")) + 1 if path.exists() else 0
-        new = path.with_name(f"epoch.{os.getpid()}")
-        new.write_text(str(epoch), encoding="utf-8")
-        new.replace(path)
-        return epoch

@@ -6,12 +6,12 @@ a batch that was run again has several indexes, and the one with the highest epo
 no start re-runs a batch that was committed. So a process left over from an earlier start cannot
 spoil anything, whatever it still writes."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from sojourn import durable
 from sojourn.errors import InputError
 
 MAX_FILES = 20
@@ -83,9 +83,9 @@ class StateStore:
             places[shard] = (name, offset, len(data))
             offset += len(data)
         if changed:
-            _write(self.own / name, b"".join(changed.values()))
+            durable.write(self.own / name, b"".join(changed.values()))
         self.index = Index(places, parked, self.executors)
-        _write(self.own / f"{batch}.{epoch}.index", msgspec.msgpack.encode(self.index))
+        durable.write(self.own / f"{batch}.{epoch}.index", msgspec.msgpack.encode(self.index))
         self._clean(batch, epoch)
 
     def _stored(self) -> dict[int, bytes]:
@@ -103,18 +103,8 @@ class StateStore:
         for path in self.own.glob(f"{batch - 1}.*.index"):
             index = msgspec.msgpack.decode(path.read_bytes(), type=Index)
             kept |= {name for name, _, _ in index.shards.values()}
-        for path in [*self.own.glob("*.index"), *self.own.glob("*.data")]:
+        for path in self.own.iterdir():
             number, start = map(int, path.name.split(".")[:2])
             old = number < batch - 1 if path.suffix == ".index" else number < batch
             if old and start <= epoch and path.name not in kept:
                 path.unlink()
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, and on disk."""
-    temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sojourn.engine.executor import END, NO_BATCH, Attach
 from sojourn.engine.layout import Place
+from sojourn.engine.spec import END, NO_BATCH, Attach
 from sojourn.engine.wire import encode, send_frame
 
 SCHEMA = "pid int, data binary"

@@ -1,0 +1,72 @@
+"""The checkpoint as a whole: who uses it, which topology it belongs to, and how often that was
+started. Looked at before Spark starts; Spark's own part and the vertices' state lie beside it."""
+
+import fcntl
+import json
+from pathlib import Path
+from typing import IO
+
+from sojourn import durable
+from sojourn.errors import InputError
+from sojourn.topology import OperatorSpec, Topology, kind_of
+
+_A = {"source": "a source", "operator": "an operator without a key", "sink": "a sink"}
+
+
+def claim(checkpoint: Path, topology: Topology) -> IO[bytes]:
+    """Take a checkpoint for one run, until what is returned is closed, if by nothing else then by
+    the end of the process."""
+    (checkpoint / "sojourn").mkdir(parents=True, exist_ok=True)
+    lock = (checkpoint / "sojourn" / "lock").open("wb")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _check_shape(checkpoint, topology)
+    except BlockingIOError:
+        lock.close()
+        raise InputError(
+            f"checkpoint {checkpoint}: another run uses it; stop that one, or give another"
+        ) from None
+    except InputError:
+        lock.close()
+        raise
+    return lock
+
+
+def _check_shape(checkpoint: Path, topology: Topology) -> None:
+    """Refuse a checkpoint whose state the topology cannot take up: state is found by the vertex's
+    name and the number of shards, parked feedback by its edge. All else may change."""
+    path = checkpoint / "sojourn" / "topology.json"
+    shape = _shape(topology)
+    if not path.exists():
+        durable.write(path, json.dumps(shape, indent=1).encode())
+        return
+    found = json.loads(path.read_bytes())
+    for name in sorted({*found, *shape}):
+        old, new = found.get(name, "missing"), shape.get(name, "missing")
+        if old != new:
+            raise InputError(
+                f"checkpoint {checkpoint}: {name} is {old} there and {new} in the topology "
+                f"{topology.name!r}; start with another checkpoint, or the topology as it was"
+            )
+
+
+def next_epoch(checkpoint: Path) -> int:
+    """The number of a new start, above all before it."""
+    path = checkpoint / "sojourn" / "epoch"
+    epoch = int(path.read_bytes()) + 1 if path.exists() else 0
+    durable.write(path, str(epoch).encode())
+    return epoch
+
+
+def _shape(topology: Topology) -> dict[str, str]:
+    """What state depends on, in words."""
+    shape = {}
+    for name, spec in topology.vertices.items():
+        shape[f"vertex {name!r}"] = _A[kind_of(spec)]
+        if isinstance(spec, OperatorSpec) and spec.key is not None:
+            shape[f"vertex {name!r}"] = f"an operator with {spec.shards} shards"
+    for edge in topology.edges:
+        if edge.feedback:
+            output = "" if edge.output is None else f"[{edge.output!r}]"
+            shape[f"feedback {edge.sender!r}{output} → {edge.receiver!r}"] = "declared"
+    return shape

@@ -1,0 +1,49 @@
+"""What an elastic executor is told when it starts, how the channel knows it, and how a Spark task
+presents itself to it. Written by the driver and by tasks, read by the executor."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from sojourn.engine.channel import ChannelKeys
+from sojourn.engine.host import HostSpec
+from sojourn.engine.layout import Place
+
+END = b"E"
+NO_BATCH = -1
+
+
+@dataclass(frozen=True)
+class ExecutorSpec:
+    """All an executor is told when it starts. Travels inside Spark's own closure."""
+
+    place: Place
+    host: HostSpec
+    kind: str  # source, operator or sink
+    keyed: bool
+    shards: int
+    executors: int
+    processors: int
+    on_error: str
+    partitions: tuple[int, ...]
+    checkpoint: Path
+    epoch: int
+    max_bundle: int
+    max_queue: int
+    secret: bytes
+    keys: ChannelKeys
+    guilty: frozenset[int]
+
+
+class Attach(msgspec.Struct, array_like=True):
+    """The first frame of a task, for its rows; with NO_BATCH, for telling how many of the rows it
+    got Spark has taken, which must be heard also while no more rows are read."""
+
+    secret: bytes
+    batch: int
+
+
+def identity(place: Place, epoch: int) -> bytes:
+    """How the channel knows an executor."""
+    return f"{place.vertex}/{place.executor}/{epoch}".encode()
