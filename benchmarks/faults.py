@@ -6,7 +6,8 @@ or repeated.
 Each round runs a word count with keyed state at 300 words/s, kills one part with SIGKILL at a
 random moment, and lets it finish. The counts must equal the truth, the file sink must hold every
 result once, and each key's results must stand in order. Recovery is the time from the kill until
-the first tree that began after it is complete.
+the first tree that began after it is complete; a killed driver is started again at once, and its
+recovery includes the start of Python and of a Java machine.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from pyspark.sql import SparkSession
 import sojourn as sj
 from sojourn.engine.running import Running
 from sojourn.engine.session import session
+from sojourn.engine.standalone import StandaloneCluster
 
 LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(900)]
 TRUTH = Counter(word for line in LINES for word in line.split())
@@ -75,6 +77,15 @@ def spark_python_worker(running: Running, vertex: str) -> int:
     return int(status.split("PPid:")[1].split()[0])
 
 
+def spark_executor(running: Running, vertex: str) -> int:
+    """The Spark executor, a Java process, that an executor's Spark task runs in."""
+    pid = spark_python_worker(running, vertex)
+    while "java" not in Path(f"/proc/{pid}/comm").read_text(encoding="utf-8"):
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        pid = int(status.split("PPid:")[1].split()[0])
+    return pid
+
+
 VICTIMS: dict[str, Callable[[Running], int]] = {
     "worker": lambda running: worker(running, "split"),
     "keyed worker": lambda running: worker(running, "count"),
@@ -83,6 +94,7 @@ VICTIMS: dict[str, Callable[[Running], int]] = {
     "sink": lambda running: executor(running, "out"),
     "spark python worker": lambda running: spark_python_worker(running, "split"),
 }
+ON_A_CLUSTER = {"spark executor": lambda running: spark_executor(running, "count")}
 
 
 def one_round(
@@ -105,6 +117,37 @@ def one_round(
             "restarts": restarts,
             "exact": finished and is_exact(Path(out)),
         }
+
+
+def drive(out: str, checkpoint: str) -> None:
+    """A driver that is about to be killed, or goes on after one that was: says when the first
+    tree is complete, and ends when all is counted."""
+    with sj.start(wordcount(out), checkpoint=checkpoint, batch_s=4) as running:
+        running.driver.wait(lambda: bool(running.driver.tracker.completed), 60)
+        print("complete", flush=True)
+        if not running.await_idle(180):
+            sys.exit("not finished in time")
+
+
+def one_driver(delay_s: float) -> dict[str, Any]:
+    """Run a driver of its own, kill it, start it again on the same checkpoint, check."""
+    with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as checkpoint:
+        command = [sys.executable, __file__, "--drive", out, checkpoint]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+            assert first.stdout is not None
+            first.stdout.readline()
+            try:
+                first.wait(delay_s)
+            except subprocess.TimeoutExpired:
+                first.kill()
+            killed = time.time()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as second:
+            assert second.stdout is not None
+            second.stdout.readline()
+            recovered = time.time() - killed
+            finished = second.wait(240) == 0
+        exact = finished and is_exact(Path(out))
+        return {"recovery_s": recovered, "restarts": 1, "exact": exact}
 
 
 def await_recovery(running: Running, killed: float) -> float:
@@ -131,23 +174,49 @@ def is_exact(out: Path) -> bool:
     return last == TRUTH
 
 
+def all_rounds(names: list[str], delays: list[float]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Every victim's rounds: on local Spark, on a standalone cluster, in a driver of its own."""
+    spark = session(None, "local[8]", 8, "faults", 4)
+    for name in [name for name in names if name in VICTIMS]:
+        yield name, [one_round(spark, VICTIMS[name], delay) for delay in delays]
+    spark.stop()
+    if clustered := [name for name in names if name in ON_A_CLUSTER]:
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            StandaloneCluster(Path(directory)) as cluster,
+        ):
+            for _ in range(2):
+                cluster.add(cores=4)
+            spark = session(None, cluster.url, 8, "faults", 4)
+            for name in clustered:
+                yield name, [one_round(spark, ON_A_CLUSTER[name], delay) for delay in delays]
+            spark.stop()
+    if "driver" in names:
+        yield "driver", [one_driver(delay) for delay in delays]
+
+
 def main() -> None:
     """All victims, several rounds each; ends with code 1 if a count is wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("victims", nargs="*", help=f"of: {', '.join(VICTIMS)}; all if none")
+    known = [*VICTIMS, *ON_A_CLUSTER, "driver"]
+    parser.add_argument("victims", nargs="*", help=f"of: {', '.join(known)}; all if none")
+    parser.add_argument("--drive", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
+    if options.drive:
+        drive(*options.drive)
+        return
+    for name in options.victims:
+        if name not in known:
+            parser.error(f"unknown victim {name!r}; known are {', '.join(known)}")
     draw = random.Random(options.seed)
-    spark = session(None, "local[8]", 8, "faults", 4)
+    delays = [draw.uniform(0, 6) for _ in range(options.rounds)]
     results: dict[str, dict[str, Any]] = {}
-    for name in options.victims or VICTIMS:
-        rounds = [
-            one_round(spark, VICTIMS[name], draw.uniform(0, 6)) for _ in range(options.rounds)
-        ]
+    for name, rounds in all_rounds(options.victims or known, delays):
         times = [r["recovery_s"] for r in rounds]
         results[name] = {
             "rounds": len(rounds),
@@ -161,7 +230,6 @@ def main() -> None:
         }
         if not options.json:
             print(f"{name}: {json.dumps(results[name])}", flush=True)
-    spark.stop()
     if options.json:
         print(json.dumps(results, indent=2))
     if any(row["exact"] < row["rounds"] for row in results.values()):

@@ -1,13 +1,15 @@
 """The same topology on a real standalone cluster of two workers, in a driver of its own, because
 a process can have but one Spark session; and with a Spark executor killed under load."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from cluster import standalone_cluster
 from conftest import results
 from test_topologies import WORDS, check_counts
+
+from sojourn.engine.standalone import StandaloneCluster
 
 DRIVER = """
 import os, signal, subprocess, sys
@@ -33,7 +35,11 @@ if __name__ == "__main__":
     with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, batch_s=4) as running:
         print("up", flush=True)
         running.driver.wait(lambda: min(running.driver.saved.values(), default=-1) >= 0, 60)
+        first = dict(running.driver.at)
         running.resize({{"count": 4}})
+        running.driver.wait(lambda: min(running.driver.saved.values(), default=-1) >= 2, 60)
+        print("moved", sum(running.driver.at[place] != first[place] for place in first))
+        print("processors", running.allocation()["count"])
         listed = subprocess.run(
             ["pgrep", "-f", "CoarseGrainedExecutorBackend"], capture_output=True, text=True
         )
@@ -48,12 +54,14 @@ if __name__ == "__main__":
 
 def test_a_cluster_runs_the_same_and_survives_a_killed_spark_executor(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with standalone_cluster(tmp_path, workers=2, cores=4) as url:
+    with StandaloneCluster(tmp_path) as cluster:
+        for _ in range(2):
+            cluster.add(cores=4)
         script = tmp_path / "driver.py"
         script.write_text(
             DRIVER.format(
                 here=str(Path(__file__).parent),
-                url=url,
+                url=cluster.url,
                 out=str(out),
                 checkpoint=str(tmp_path / "checkpoint"),
             ),
@@ -68,4 +76,7 @@ def test_a_cluster_runs_the_same_and_survives_a_killed_spark_executor(tmp_path: 
         )
     assert ended.returncode == 0, ended.stdout
     assert "restarts 1" in ended.stdout
+    assert "processors 4" in ended.stdout  # also where an executor has moved
+    (moved,) = re.findall(r"moved (\d+)", ended.stdout)
+    assert int(moved) > 0
     check_counts(results(out), WORDS)

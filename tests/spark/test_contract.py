@@ -1,5 +1,7 @@
 """Facts about Spark 4.3 that the engine stands on, one test each."""
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from sojourn.engine.task import SCHEMA
 from sojourn.errors import InputError
 
 
-def start(clock: BatchClock, rows: Any, seconds: int) -> StreamingQuery:
+def start(clock: BatchClock, rows: Any, seconds: int = 3600) -> StreamingQuery:
     writer = rows.writeStream.format("noop").outputMode("update")
     query: StreamingQuery = (
         writer.trigger(realTime=f"{seconds} seconds")
@@ -26,6 +28,18 @@ def start(clock: BatchClock, rows: Any, seconds: int) -> StreamingQuery:
         .start()
     )
     return query
+
+
+def refusal(clock: BatchClock, rows: Any, **changed: Any) -> str:
+    """Why Spark does not run such a query."""
+    given = {"mode": "update", "seconds": 3600, "checkpoint": True, **changed}
+    writer = rows.writeStream.format("noop").outputMode(given["mode"])
+    writer = writer.trigger(realTime=f"{given['seconds']} seconds")
+    if given["checkpoint"]:
+        writer = writer.option("checkpointLocation", str(clock.checkpoint))
+    with pytest.raises(PySparkException) as refused:
+        writer.start().awaitTermination(60)
+    return str(refused.value)
 
 
 def noting(path: str) -> Any:
@@ -71,7 +85,7 @@ def test_a_clock_without_rows_drives_batches_and_ends_them_early(
     notes = tmp_path / "notes"
     notes.mkdir()
     clock = BatchClock(spark, tmp_path / "checkpoint")
-    query = start(clock, clock.rows(2).mapInArrow(noting(str(notes)), SCHEMA), 3600)
+    query = start(clock, clock.rows(2).mapInArrow(noting(str(notes)), SCHEMA))
     try:
         await_file(notes / "0-0-start", query)
         await_file(notes / "0-1-start", query)
@@ -85,7 +99,7 @@ def test_a_clock_without_rows_drives_batches_and_ends_them_early(
         clock.reset()
     again = BatchClock(spark, tmp_path / "checkpoint")
     first = clock.committed() + 1
-    query = start(again, again.rows(3).mapInArrow(noting(str(notes)), SCHEMA), 3600)
+    query = start(again, again.rows(3).mapInArrow(noting(str(notes)), SCHEMA))
     try:  # a restart goes on with the next batch, here with another number of partitions
         await_file(notes / f"{first}-2-start", query)
         again.end_batch()
@@ -102,7 +116,7 @@ def test_a_stopped_batch_is_not_committed_and_runs_again(
     notes.mkdir()
     for _ in range(2):
         clock = BatchClock(spark, tmp_path / "checkpoint")
-        query = start(clock, clock.rows(1).mapInArrow(noting(str(notes)), SCHEMA), 3600)
+        query = start(clock, clock.rows(1).mapInArrow(noting(str(notes)), SCHEMA))
         await_file(notes / "0-0-start", query)
         query.stop()
         assert clock.committed() == -1
@@ -116,24 +130,212 @@ def test_a_failing_python_function_fails_the_query_without_a_retry(
         raise ValueError(f"on purpose, before reading {batches}")
 
     clock = BatchClock(spark, tmp_path)
-    query = start(clock, clock.rows(1).mapInArrow(broken, SCHEMA), 3600)
+    query = start(clock, clock.rows(1).mapInArrow(broken, SCHEMA))
     with pytest.raises(PySparkException, match="on purpose"):
         query.awaitTermination(60)
     assert clock.committed() == -1
 
 
-def test_real_time_mode_wants_update_mode(spark: SparkSession, tmp_path: Path) -> None:
+def test_real_time_mode_wants_update_mode_and_long_batches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     clock = BatchClock(spark, tmp_path)
     rows = clock.rows(1).mapInArrow(noting(str(tmp_path)), SCHEMA)
-    with pytest.raises(PySparkException):
-        (
-            rows.writeStream.format("noop")
-            .outputMode("append")
-            .trigger(realTime="3600 seconds")  # type: ignore[call-overload]
-            .option("checkpointLocation", str(tmp_path))
-            .start()
-            .awaitTermination(60)
+    assert "OUTPUT_MODE_NOT_SUPPORTED" in refusal(clock, rows, mode="append")
+    key = "spark.sql.streaming.realTimeMode.minBatchDuration"
+    shortest = spark.conf.get(key) or ""
+    spark.conf.set(key, "5000ms")
+    try:
+        assert "5000" in refusal(clock, rows, seconds=1)
+    finally:
+        spark.conf.set(key, shortest)
+
+
+def test_map_in_arrow_is_allowed_only_without_the_check(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    clock = BatchClock(spark, tmp_path)
+    key = "spark.sql.streaming.realTimeMode.allowlistCheck"
+    spark.conf.set(key, "true")
+    try:
+        rows = clock.rows(1).mapInArrow(noting(str(tmp_path)), SCHEMA)
+        assert "ALLOWLIST" in refusal(clock, rows).upper()
+    finally:
+        spark.conf.set(key, "false")
+
+
+def test_all_stages_need_their_slots_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    clock = BatchClock(spark, tmp_path)
+    rows = clock.rows(8).mapInArrow(noting(str(tmp_path)), SCHEMA)
+    rows = rows.repartitionById(8, "pid").mapInArrow(noting(str(tmp_path)), SCHEMA)
+    assert "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT" in refusal(clock, rows)
+
+
+def sending(path: str) -> Any:
+    """A level that sends a row to partition 0; then one to partition 1 and an empty one behind it;
+    and when told, an empty one to partition 0. Ends with its input."""
+
+    def level(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        def rows(*pairs: tuple[int, bytes | None]) -> Any:
+            return pa.RecordBatch.from_arrays(
+                [
+                    pa.array([pid for pid, _ in pairs], pa.int32()),
+                    pa.array([data for _, data in pairs], pa.binary()),
+                ],
+                names=["pid", "data"],
+            )
+
+        ended = threading.Event()
+
+        def drain() -> None:
+            for _ in batches:
+                continue
+            ended.set()
+
+        threading.Thread(target=drain, daemon=True).start()
+        yield rows((0, b"held"), (1, b"pushed"), (1, None))
+        while not Path(path, "go").exists() and not ended.wait(0.02):
+            continue
+        yield rows((0, None))
+        ended.wait()
+
+    return level
+
+
+def receiving(path: str) -> Any:
+    """A level that leaves a file named by each row it gets."""
+
+    def level(batches: Iterator[Any]) -> Iterator[Any]:
+        Path(path, "unix").write_text(
+            os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", ""), encoding="utf-8"
         )
+        for batch in batches:
+            for data in batch.column(1).to_pylist():
+                if data is not None:
+                    Path(path, data.decode()).touch()
+        yield from ()
+
+    return level
+
+
+def test_a_row_arrives_only_with_the_next_one_and_at_once_while_input_is_open(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Neither the sender's nor the receiver's input has ended: output does not wait for it. Python
+    and the JVM talk over Unix sockets."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    clock = BatchClock(spark, tmp_path / "checkpoint")
+    rows = clock.rows(1).mapInArrow(sending(str(notes)), SCHEMA)
+    rows = rows.repartitionById(2, "pid").mapInArrow(receiving(str(notes)), SCHEMA)
+    query = start(clock, rows)
+    try:
+        await_file(notes / "pushed", query)
+        assert not (notes / "held").exists()
+        (notes / "go").touch()
+        await_file(notes / "held", query)
+        assert (notes / "unix").read_text(encoding="utf-8").lower() == "true"
+    finally:
+        query.stop()
+
+
+def worker_of(path: str) -> Any:
+    """A level that notes its process, and whether the batch before is committed by then."""
+
+    def level(batches: Iterator[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        assert context is not None
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        before = Path(path, "checkpoint", "commits", str(batch - 1))
+        note = f"{os.getpid()} {batch == 0 or before.exists()}"
+        Path(path, f"{batch}-{context.partitionId()}").write_text(note, encoding="utf-8")
+        for _ in batches:
+            continue
+        yield from ()
+
+    return level
+
+
+def test_a_batch_starts_when_the_one_before_is_committed_and_in_the_same_workers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    clock = BatchClock(spark, tmp_path / "checkpoint")
+    spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
+    query = start(clock, clock.rows(2).mapInArrow(worker_of(str(tmp_path)), SCHEMA), 1)
+    workers: list[set[str]] = []
+    try:
+        for batch in range(3):
+            notes = [tmp_path / f"{batch}-{partition}" for partition in range(2)]
+            await_file(tmp_path / "checkpoint" / "commits" / str(batch), query)
+            told = [note.read_text(encoding="utf-8").split() for note in notes]
+            assert [committed for _, committed in told] == ["True", "True"]
+            workers.append({pid for pid, _ in told})
+    finally:
+        query.stop()
+    assert workers[0] & workers[1] or workers[1] & workers[2]
+
+
+def test_a_dead_python_worker_fails_the_query_and_its_batch_runs_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+
+    def dying(batches: Iterator[Any]) -> Iterator[Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield from batches
+
+    clock = BatchClock(spark, tmp_path / "checkpoint")
+    query = start(clock, clock.rows(1).mapInArrow(dying, SCHEMA))
+    with pytest.raises(PySparkException, match="Python worker exited unexpectedly"):
+        query.awaitTermination(60)
+    assert clock.committed() == -1
+    again = BatchClock(spark, tmp_path / "checkpoint")
+    query = start(again, again.rows(1).mapInArrow(noting(str(notes)), SCHEMA))
+    try:
+        await_file(notes / "0-0-start", query)
+    finally:
+        query.stop()
+
+
+def test_a_python_foreach_sink_holds_rows_back(spark: SparkSession, tmp_path: Path) -> None:
+    """So no sink of ours is one."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    folder = str(notes)
+
+    def note(row: Any) -> None:
+        if row["data"] is not None:
+            Path(folder, f"seen-{bytes(row['data']).decode()}").touch()
+
+    clock = BatchClock(spark, tmp_path / "checkpoint")
+    rows = clock.rows(1).mapInArrow(sending(folder), SCHEMA)
+    query = (
+        rows.writeStream.foreach(note)
+        .outputMode("update")
+        .trigger(realTime="3600 seconds")  # type: ignore[call-overload]
+        .option("checkpointLocation", str(clock.checkpoint))
+        .start()
+    )
+    try:
+        (notes / "go").touch()
+        with pytest.raises(AssertionError, match="did not come"):
+            await_file(notes / "seen-pushed", query, 3)
+        clock.end_batch()
+        await_file(notes / "seen-pushed", query)
+    finally:
+        query.stop()
+        clock.reset()
+
+
+def test_spark_knows_every_setting_of_ours(spark: SparkSession) -> None:
+    """One that was renamed would be accepted and do nothing."""
+    jvm: Any = spark._jvm
+    known = jvm.org.apache.spark.internal.config.ConfigEntry
+    for key in {**AT_START, **PER_QUERY}:
+        assert known.findEntry(key) is not None, key
 
 
 def test_the_settings_exist_and_are_set(spark: SparkSession) -> None:

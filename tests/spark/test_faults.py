@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from conftest import executors, results
+from conftest import await_exit, executors, results
 from pyspark.sql import SparkSession
 from test_topologies import LINES, WORDS, check_counts, wordcount
 
@@ -173,23 +174,30 @@ if __name__ == "__main__":
 """
 
 
+def driver(directory: Path, rate: float, batches: int) -> subprocess.Popen[str]:
+    """A driver of its own, in a process group of its own."""
+    script = directory / "driver.py"
+    script.write_text(
+        DRIVER.format(
+            path=[str(Path(__file__).parent)],
+            out=str(directory / "out"),
+            rate=rate,
+            checkpoint=str(directory / "checkpoint"),
+            batches=batches,
+        ),
+        encoding="utf-8",
+    )
+    return subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
 def test_a_killed_driver_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    import sys
-
-    out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
-    here = str(Path(__file__).parent)
-
-    def driver(rate: float, batches: int) -> subprocess.Popen[str]:
-        script = tmp_path / "driver.py"
-        script.write_text(
-            DRIVER.format(
-                path=[here], out=str(out), rate=rate, checkpoint=str(checkpoint), batches=batches
-            ),
-            encoding="utf-8",
-        )
-        return subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
-
-    with driver(100, 1) as first:
+    with driver(tmp_path, 100, 1) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "up\n"
         assert first.stdout.readline() == "saved\n"
@@ -197,16 +205,35 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         first.kill()
     assert left
     for pid in left:
-        await_gone(pid)
-    with driver(400, 0) as second:
-        assert second.wait(180) == 0
-    check_counts(results(out), WORDS)
+        await_exit(pid, 15.0)
+    with driver(tmp_path, 400, 0) as second:
+        said = second.communicate(timeout=180)[1]
+        assert second.returncode == 0, said
+    check_counts(results(tmp_path / "out"), WORDS)
 
 
-def await_gone(pid: int) -> None:
-    from conftest import await_exit
-
-    await_exit(pid, 15.0)
+@pytest.mark.parametrize("when", ["starting", "running"])
+def test_ctrl_c_ends_cleanly(when: str, tmp_path: Path) -> None:
+    """The terminal signals the whole group: the driver, Java, and Spark's Python workers."""
+    with driver(tmp_path, 100, 0) as interrupted:
+        assert interrupted.stdout is not None
+        if when == "running":
+            assert interrupted.stdout.readline() == "up\n"
+            assert interrupted.stdout.readline() == "saved\n"
+        else:
+            while not executors():
+                assert interrupted.poll() is None
+        os.killpg(interrupted.pid, signal.SIGINT)
+        said = interrupted.communicate(timeout=60)[1]
+        assert said.rstrip().endswith("KeyboardInterrupt"), said
+    group = subprocess.run(
+        ["pgrep", "-g", str(interrupted.pid)], check=False, capture_output=True, text=True
+    )
+    for pid in group.stdout.split():  # Java ends right after Python
+        await_exit(int(pid))
+    found = results(tmp_path / "out")
+    assert found or when == "starting"
+    check_counts(found, [word for word, _ in found])
 
 
 def test_what_is_committed_but_not_published_survives_a_failure(

@@ -176,8 +176,8 @@ def test_a_bundle_comes_back_as_it_was() -> None:
         (m.decode_to_worker, m.GiveShard(3, b"")),
         (m.decode_from_worker, m.Ended({5: b"state"})),
         (m.decode_from_worker, m.Done([], [m.Ack(1, 2, 3.0)], 1, 0.1, 0.01, [], ["text"])),
-        (m.decode_to_driver, m.Feedback(1, b"row", 2)),
-        (m.decode_to_executor, m.Inject(b"who", 1, b"row", 2)),
+        (m.decode_to_driver, m.Feedback(1, 7, b"row", 2)),
+        (m.decode_to_executor, m.Inject(b"who", 1, 7, b"row", 2)),
     ],
 )
 def test_a_message_comes_back_as_it_was(decode: Callable[[bytes], Any], message: Any) -> None:

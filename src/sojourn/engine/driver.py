@@ -11,9 +11,8 @@ from pathlib import Path
 
 from sojourn.engine import messages as m
 from sojourn.engine.channel import ChannelServer
-from sojourn.engine.layout import Layout
+from sojourn.engine.layout import Layout, Place
 from sojourn.engine.merge import merge
-from sojourn.engine.spec import identity
 from sojourn.engine.tracker import Tracker
 from sojourn.ports import Samples
 
@@ -30,8 +29,11 @@ class Driver(threading.Thread):
         self.layout = layout
         self.tracker = Tracker()
         self.members: dict[bytes, m.Hello] = {}
+        self.at: dict[tuple[str, int], bytes] = {}
+        self.processors: dict[tuple[str, int], int] = {}
+        self.feedback: dict[tuple[bytes, int], m.Inject] = {}
         self.reports: dict[bytes, m.Report] = {}
-        self.saved: dict[bytes, int] = {}
+        self.saved: dict[tuple[str, int], int] = {}
         self.failures: list[m.Failed] = []
         self.changed = threading.Condition()
         self.requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -59,14 +61,24 @@ class Driver(threading.Thread):
         self.ended = True
         self.join()
 
-    def send(self, target: bytes, message: m.ToExecutor) -> None:
-        """Have the thread send a message."""
+    def send(self, place: Place, message: m.ToExecutor) -> None:
+        """To the executor at a place, if one has joined."""
+        target = self.at.get((place.vertex, place.executor))
+        if target is not None:
+            self._send(target, message)
+
+    def _send(self, target: bytes, message: m.ToExecutor) -> None:
         self.requests.put(lambda: self.channel.send(target, message))
+
+    def resize(self, place: Place, processors: int) -> None:
+        """Give the executor at a place, now and should it start anew, so many processors."""
+        self.processors[place.vertex, place.executor] = processors
+        self.send(place, m.Resize(processors))
 
     def send_all(self, message: m.ToExecutor) -> None:
         """To every executor that has joined."""
         for target in list(self.members):
-            self.send(target, message)
+            self._send(target, message)
 
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         """Whether a condition came true in time. It is looked at whenever something was heard, and
@@ -82,19 +94,24 @@ class Driver(threading.Thread):
         """A fresh report of every executor that answers in time. With `reset` they count anew."""
         self.polls += 1
         number = self.polls
-        self.send_all(m.Poll(number, reset))
-        members = list(self.members)
+        asked = list(self.at.values())
+        for target in asked:
+            self._send(target, m.Poll(number, reset))
 
         def all_answered() -> bool:
             return all(
                 (report := self.reports.get(target)) is not None and report.number >= number
-                for target in members
+                for target in asked
                 if target in self.members
             )
 
         self.wait(all_answered, timeout_s)
         with self.changed:
-            return [r for r in self.reports.values() if r.number >= number]
+            return [
+                report
+                for target in self.at.values()
+                if (report := self.reports.get(target)) is not None and report.number >= number
+            ]
 
     def samples(self, timeout_s: float) -> Samples:
         """What happened since the last call."""
@@ -106,7 +123,7 @@ class Driver(threading.Thread):
 
     def complete(self) -> bool:
         """Whether every executor of the present epoch has joined."""
-        return all(identity(place, self.epoch) in self.members for place in self.layout.places)
+        return len(self.at) == len(self.layout.places)
 
     def all_left(self, timeout_s: float) -> bool:
         """Whether all executors are gone in time: they said so, or were on this host and died."""
@@ -124,6 +141,8 @@ class Driver(threading.Thread):
         with self.changed:
             self.epoch = epoch
             self.members.clear()
+            self.at.clear()
+            self.feedback.clear()
             self.failures.clear()
             self.reports.clear()
             self.saved.clear()
@@ -136,35 +155,65 @@ class Driver(threading.Thread):
             return
         match message:
             case m.Hello():
-                self.members[sender] = message
+                self._join(sender, message)
             case m.Bye():
                 self.members.pop(sender, None)
                 self.reports.pop(sender, None)
+                self.feedback = {k: v for k, v in self.feedback.items() if k[0] != sender}
             case m.Failed():
-                self.failures.append(message)
+                if self._is_current(sender):
+                    self.failures.append(message)
             case m.Report():
                 self.reports[sender] = message
             case m.Traces():
                 self.tracker.note(message)
             case m.BatchDone():
-                self.saved[sender] = message.batch
+                if (hello := self.members.get(sender)) is not None:
+                    self.saved[hello.vertex, hello.executor] = message.batch
             case m.Text():
                 sys.stdout.write("".join(f"{line}\n" for line in message.lines))
                 sys.stdout.flush()
             case _:
                 self._relay(sender, message)
 
+    def _join(self, sender: bytes, hello: m.Hello) -> None:
+        """An executor takes its place. One that had it before is on a machine to which Spark no
+        longer sends the partition; all it knew is saved."""
+        self.members[sender] = hello
+        place = (hello.vertex, hello.executor)
+        before = self.at.get(place)
+        self.at[place] = sender
+        if place in self.processors:
+            self.channel.send(sender, m.Resize(self.processors[place]))
+        if before is not None and before in self.members:
+            self.channel.send(before, m.Finish(None))
+        if sender == self._injector():
+            for inject in self.feedback.values():
+                self.channel.send(sender, inject)
+
+    def _is_current(self, sender: bytes) -> bool:
+        hello = self.members.get(sender)
+        return hello is None or self.at.get((hello.vertex, hello.executor)) == sender
+
+    def _injector(self) -> bytes | None:
+        first = self.layout.places[0]
+        return self.at.get((first.vertex, first.executor))
+
     def _relay(self, sender: bytes, message: m.ToDriver) -> None:
-        """Feedback goes through here to the first source, and its acknowledgement back."""
-        injector = identity(self.layout.places[0], self.epoch)
+        """Feedback goes through here to the first source, and its acknowledgement back. What is
+        not acknowledged is kept, should the source move to another machine meanwhile."""
+        injector = self._injector()
         match message:
             case m.Feedback():
-                self.channel.send(
-                    injector, m.Inject(sender, message.number, message.row, message.count)
-                )
+                inject = m.Inject(sender, message.number, message.batch, message.row, message.count)
+                self.feedback[sender, message.number] = inject
+                if injector is not None:
+                    self.channel.send(injector, inject)
             case m.Acknowledge():
+                self.feedback.pop((message.sender, message.number), None)
                 self.channel.send(message.sender, m.Injected(message.number))
             case m.Settle():
+                assert injector is not None  # no batch runs without it
                 self.channel.send(injector, m.SettleFor(sender))
             case m.SettledFor():
                 self.channel.send(message.sender, m.Settled())

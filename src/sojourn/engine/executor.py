@@ -72,9 +72,7 @@ class ElasticExecutor:
         self.emitter = Emitter(
             spec.host.routes, spec.place.level, list(spec.partitions), spec.max_bundle, self.meter
         )
-        self.emitter.hand_over = lambda number, row, count: self.channel.send(
-            m.Feedback(number, row, count)
-        )
+        self.emitter.hand_over = self._hand_over
         own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]
         self.pool = Pool(self._start_worker, spec.keyed, own, spec.max_bundle)
         self.wanted = spec.processors
@@ -181,7 +179,7 @@ class ElasticExecutor:
             if worker.pid is not None:
                 self._begin_worker(worker)
         self.emitter.hand_over_again()
-        self.injector.begin()
+        self.injector.begin(batch)
 
     def _begin_worker(self, worker: Worker) -> None:
         assert self.batch is not None
@@ -203,7 +201,7 @@ class ElasticExecutor:
         for frame in frames:
             if frame == END:
                 self.phase = Phase.DRAINING
-                self.injector.close()
+                self.injector.end()
             elif self.spec.kind != "source":
                 level, _ = PREFIX.unpack_from(frame)
                 if level != self.spec.place.level:
@@ -374,7 +372,6 @@ class ElasticExecutor:
         assert self.receiver.task is not None
         self.dead.end()
         self.store.save(self.batch, self.spec.epoch, self.changed, self.emitter.parked())
-        self.injector.saved()
         self.phase = Phase.WAITING
         self.receiver.task.send(END)
         self.channel.send(m.BatchDone(self.batch))
@@ -408,8 +405,13 @@ class ElasticExecutor:
             case m.Finish():
                 self._finish(message.committed)
 
+    def _hand_over(self, number: int, row: bytes, count: int) -> None:
+        assert self.batch is not None
+        self.channel.send(m.Feedback(number, self.batch, row, count))
+
     def _finish(self, committed: int | None) -> None:
         self.finish_at = time.monotonic() + _FINISH_S
+        self.receiver.close()
         self.dead.close(committed)
         for worker in self.pool.workers:
             worker.link.send(m.encode(m.Close(committed)))

@@ -1,5 +1,8 @@
 """The source level's part in feedback: sends on, down from the top, what later levels hand over.
-Fed by the channel; feeds the emitter. Every executor has one; only the first source's is used."""
+Fed by the channel; feeds the emitter. Every executor has one; only the first source's is used.
+
+A sender that has no acknowledgement when its batch ends keeps the tuples and hands them over again
+in the next. So each hand-over is good for one batch only, and is sent on once or not at all."""
 
 from sojourn.engine import messages as m
 from sojourn.engine.channel import ChannelClient
@@ -7,37 +10,29 @@ from sojourn.engine.emitter import Emitter
 
 
 class Injector:
-    """What was handed over, waiting for a batch to go into."""
+    """What was handed over, waiting for the batch it is meant for."""
 
     def __init__(self, channel: ChannelClient, emitter: Emitter) -> None:
         self.channel, self.emitter = channel, emitter
-        self.open = False
-        self.waiting: dict[tuple[bytes, int], m.Inject] = {}
-        self.sent: set[tuple[bytes, int]] = set()
+        self.batch: int | None = None
+        self.waiting: list[m.Inject] = []
 
-    def begin(self) -> None:
-        """A batch runs: what waited goes into it."""
-        self.open = True
-        for inject in list(self.waiting.values()):
+    def begin(self, batch: int) -> None:
+        """A batch runs: what waited for it goes into it."""
+        self.batch = batch
+        waiting, self.waiting = self.waiting, []
+        for inject in waiting:
             self.take(inject)
 
-    def close(self) -> None:
-        """All input of the batch has come: what follows waits for the next."""
-        self.open = False
-
-    def saved(self) -> None:
-        """The batch is over, and who handed over what it held knows."""
-        self.sent.clear()
+    def end(self) -> None:
+        """All input of the batch has come: nothing more goes into it."""
+        self.batch = None
 
     def take(self, inject: m.Inject) -> None:
-        """Send feedback on its way, once per batch however often it is handed over."""
-        key = inject.sender, inject.number
-        if not self.open:
-            self.waiting[key] = inject
-            return
-        self.waiting.pop(key, None)
-        if key not in self.sent:
-            self.sent.add(key)
+        """Send feedback on its way, or keep it until its batch begins."""
+        if self.batch is None:
+            self.waiting.append(inject)
+        elif inject.batch == self.batch:
             self.emitter.meter.batch_out += inject.count
             self.emitter.pass_on(inject.row)
-        self.channel.send(m.Acknowledge(*key))
+            self.channel.send(m.Acknowledge(inject.sender, inject.number))

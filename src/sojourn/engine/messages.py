@@ -182,10 +182,11 @@ class Traces(msgspec.Struct, array_like=True, tag="traces"):
 
 
 class Feedback(msgspec.Struct, array_like=True, tag="feedback"):
-    """Feedback tuples for the source level, a row as Spark would carry it; acknowledged by
-    number."""
+    """Feedback tuples for the source level, a row as Spark would carry it, to be sent in the
+    batch `batch`; acknowledged by number."""
 
     number: int
+    batch: int
     row: bytes
     count: int
 
@@ -270,10 +271,12 @@ class StopSource(msgspec.Struct, array_like=True, tag="stop_source"):
 
 
 class Inject(msgspec.Struct, array_like=True, tag="inject"):
-    """Feedback of another executor, `count` tuples, to be sent on by the source level."""
+    """Feedback of another executor, `count` tuples, to be sent on by the source level in the
+    batch `batch`; if that is over, its sender has kept it and hands it over again."""
 
     sender: bytes
     number: int
+    batch: int
     row: bytes
     count: int
 

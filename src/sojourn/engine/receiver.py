@@ -45,6 +45,11 @@ class Receiver:
                 link.close()
         self.task = self.counts = None
 
+    def close(self) -> None:
+        """Let in nobody any more: a task that comes starts another executor."""
+        self.loop.remove(self.listener)
+        self.listener.close()
+
     def _accept(self) -> None:
         sock, _ = self.listener.accept()
         link = Link(sock)

@@ -21,8 +21,7 @@ from sojourn.engine.checkpoint import claim, next_epoch
 from sojourn.engine.clock import BatchClock
 from sojourn.engine.driver import Driver
 from sojourn.engine.layout import layout
-from sojourn.engine.session import session, wait_for_slots
-from sojourn.engine.spec import identity
+from sojourn.engine.session import keep_jobs_on_interrupt, session, wait_for_slots
 from sojourn.engine.task import SCHEMA, private_directory
 from sojourn.errors import InputError
 from sojourn.ports import Allocation, Samples
@@ -64,10 +63,10 @@ class Running:
         except BaseException:
             self._give_back()
             raise
+        keep_jobs_on_interrupt()
         self.run_name = secrets.token_hex(6)
         self.secret = secrets.token_bytes(32)
-        local = str(self.spark.sparkContext.master).startswith("local")
-        host = "127.0.0.1" if local else self.spark.sparkContext.getConf().get("spark.driver.host")
+        host = self.spark.sparkContext.getConf().get("spark.driver.host")
         self.driver = Driver(str(host), self.layout)
         self.driver.start()
         self.wanted = dict(allocation_of(topology))
@@ -112,7 +111,7 @@ class Running:
         self.wanted.update(allocation)
         for name in allocation:
             for place, share in zip(self.layout.of(name), self._shares(name), strict=True):
-                self.driver.send(identity(place, self.driver.epoch), m.Resize(share))
+                self.driver.resize(place, share)
 
     def samples(self) -> Samples:
         """What happened since the last call, per vertex and for whole trees."""
@@ -287,7 +286,7 @@ class Running:
         deadline = time.monotonic() + timeout_s
         for place in self.layout.places:
             if place.level == 0:
-                self.driver.send(identity(place, self.driver.epoch), m.StopSource())
+                self.driver.send(place, m.StopSource())
         quiet, before = False, None
         while not quiet and time.monotonic() < deadline and not self.driver.failures:
             quiet, before = self._quiet_again(before)

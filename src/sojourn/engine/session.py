@@ -2,7 +2,10 @@
 user's own, checked for the same. Fed by `start`; the reasons are in docs/engine.md."""
 
 import os
+import re
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -46,7 +49,7 @@ def session(
         os.environ["PYSPARK_PYTHON"] = sys.executable
         master = master or f"local[{slots}]"
         builder = SparkSession.builder.master(master).appName(name)
-        if master.startswith("local"):
+        if re.match(r"local|spark://(127\.|localhost)", master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
@@ -69,6 +72,15 @@ def session(
             "spark.sql.streaming.realTimeMode.minBatchDuration", f"{batch_s * 1000:.0f}ms"
         )
     return spark
+
+
+def keep_jobs_on_interrupt() -> None:
+    """PySpark answers Ctrl-C by cancelling all jobs, which would cut a running batch short before
+    it can be ended. From here on Ctrl-C only raises KeyboardInterrupt."""
+    found = signal.getsignal(signal.SIGINT)
+    main = threading.current_thread() is threading.main_thread()
+    if main and getattr(found, "__module__", "").startswith("pyspark."):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for_slots(

@@ -1,6 +1,7 @@
 """What an elastic executor is told when it starts, how the channel knows it, and how a Spark task
 presents itself to it. Written by the driver and by tasks, read by the executor."""
 
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,5 +46,6 @@ class Attach(msgspec.Struct, array_like=True):
 
 
 def identity(place: Place, epoch: int) -> bytes:
-    """How the channel knows an executor."""
-    return f"{place.vertex}/{place.executor}/{epoch}".encode()
+    """How the channel knows a new executor. No two are the same, because Spark may move a
+    partition to another machine between batches, where another executor takes the place."""
+    return f"{place.vertex}/{place.executor}/{secrets.token_hex(4)}/{epoch}".encode()

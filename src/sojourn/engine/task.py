@@ -24,6 +24,7 @@ from sojourn.engine.wire import encode, send_frame
 
 SCHEMA = "pid int, data binary"
 _READ_BYTES = 1 << 18
+_LONGEST_PATH = 107
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,11 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
 def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
     """To the executor of this place, which is started if nobody listens there."""
     path = private_directory(run) / f"{place.level}-{place.partition}"
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        raise OSError(
+            f"{path}: the path of a socket may have {_LONGEST_PATH} bytes; "
+            "set TMPDIR to a directory with a shorter name"
+        )
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.connect(str(path))
