@@ -171,7 +171,7 @@ def flat_out(spark: SparkSession, count: int, max_bundle: int) -> dict[str, floa
 
 def served(running: Running) -> int:
     """Tuples that the last operator has received in this batch."""
-    return sum(r.batch_in for r in running.driver.poll(5.0) if r.vertex == "c")
+    return sum(r.batch_in for r in running.driver.poll(5.0).values() if r.vertex == "c")
 
 
 def own_processes() -> dict[int, tuple[str, list[str]]]:

@@ -10,7 +10,11 @@ Allocation = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """One operator (or source, or sink) over one interval, all its executors together."""
+    """One operator (or source, or sink) over one interval, all its executors together.
+
+    A source's arrivals are those intended, `lag_s` says how many seconds it is behind them, and
+    its `queue` how many tuples that is; its rate is that of the intended arrivals, also while
+    pressure from behind keeps it from reading them."""
 
     name: str
     interval_s: float
@@ -27,6 +31,7 @@ class Sample:
     emitted: Mapping[str, int] = field(default_factory=dict)
     dropped: int = 0
     shed: int = 0
+    lag_s: float | None = None
 
     @property
     def service_rate(self) -> float | None:

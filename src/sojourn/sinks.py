@@ -16,7 +16,10 @@ from sojourn.durable import sync
 
 
 class Sink:
-    """Base of all sinks. `part` numbers the executors of the sink, should there be several."""
+    """Base of all sinks. `part` numbers the executors of the sink, should there be several; `run`
+    names the checkpoint, and so all starts that go on with one another's work."""
+
+    run = ""
 
     def open(self, part: int) -> None:
         """Called once before the first batch."""
@@ -37,7 +40,8 @@ class Sink:
 
 class _Files(Sink):
     """One file per batch, written aside and moved into view when its batch is committed, so that
-    readers see each result once: `part-0-batch-000012.jsonl`."""
+    readers see each result once: `part-0-batch-000012-3fb2a1.jsonl`. The last part differs from
+    one checkpoint to another, so that a new run overwrites nothing of an old one."""
 
     suffix = ""
 
@@ -52,7 +56,7 @@ class _Files(Sink):
 
     @property
     def staging(self) -> Path:
-        return self.directory / "_staging" / f"part-{self.part}"
+        return self.directory / "_staging" / f"part-{self.part}{self.run and '-'}{self.run}"
 
     def begin(self, batch: int, epoch: int) -> None:
         self.publish(batch - 1)
@@ -76,7 +80,8 @@ class _Files(Sink):
                 best[number] = (epoch, path)
         for number, (_, path) in sorted(best.items()):
             if path.stat().st_size:
-                name = f"part-{self.part}-batch-{number:06d}{self.suffix}"
+                run = f"-{self.run}" if self.run else ""
+                name = f"part-{self.part}-batch-{number:06d}{run}{self.suffix}"
                 path.replace(self.directory / name)
         sync(self.directory)
         for path in self.staging.iterdir():

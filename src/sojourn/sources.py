@@ -98,12 +98,14 @@ class Source:
 class _Counted(Source):
     """A source whose position is how many values came before."""
 
-    def __init__(self, values: Callable[[], Iterable[Any]], pace: Pace | None, shed: float | None):
+    def __init__(
+        self, values: Callable[[int], Iterable[Any]], pace: Pace | None, shed: float | None
+    ):
         self.values, self.pace, self.shed_after = values, pace, shed
 
     def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
         done = position or 0
-        for number, value in enumerate(itertools.islice(self.values(), done, None), done + 1):
+        for number, value in enumerate(self.values(done), done + 1):
             yield value, number
 
 
@@ -159,7 +161,11 @@ def iterable(
             f"iterable() takes a function that returns the values, as in lambda: {values!r}; "
             "a restart calls it again"
         )
-    return _Counted(values, _pace(rate, arrivals, seed), _shed(shed_after))
+
+    def from_on(done: int) -> Iterable[Any]:
+        return itertools.islice(values(), done, None)
+
+    return _Counted(from_on, _pace(rate, arrivals, seed), _shed(shed_after))
 
 
 def paced(
@@ -173,10 +179,10 @@ def paced(
 ) -> Source:
     """`value(0)`, `value(1)`, … at a pace, for ever or `count` times."""
 
-    def values() -> Iterable[Any]:
-        return map(value, itertools.count() if count is None else range(count))
+    def from_on(done: int) -> Iterable[Any]:
+        return map(value, itertools.count(done) if count is None else range(done, count))
 
-    return _Counted(values, _pace(rate, arrivals, seed), _shed(shed_after))
+    return _Counted(from_on, _pace(rate, arrivals, seed), _shed(shed_after))
 
 
 def lines(

@@ -11,7 +11,7 @@ Pure description, checked before anything starts; every engine runs it.
 import dis
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Literal, TypeVar
@@ -356,8 +356,3 @@ def _mentions_state(code: CodeType, self_names: tuple[str, ...]) -> bool:
         for inner in code.co_consts
         if isinstance(inner, CodeType)
     )
-
-
-def allocation_of(topology: Topology) -> Mapping[str, int]:
-    """The processors every operator starts with."""
-    return {name: spec.processors for name, spec in topology.operators.items()}

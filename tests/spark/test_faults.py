@@ -110,7 +110,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with sj.start(wordcount(tmp_path, LINES, 300, processors=2), spark=spark) as running:
-        directory = private_directory(f"{running.run_name}-{running.driver.epoch}")
+        directory = private_directory(f"{running.plan.run}-{running.driver.epoch}")
         assert directory.stat().st_mode & 0o077 == 0
         for path in directory.iterdir():
             with socket.socket(socket.AF_UNIX) as sock:
@@ -242,9 +242,8 @@ def test_what_is_committed_but_not_published_survives_a_failure(
     """A worker dies right after a batch was committed, before its results came into view."""
     topology = wordcount(tmp_path, LINES, 150, processors=2)
     with sj.start(topology, spark=spark, batch_s=3) as running:
-        clock = running.clock
-        assert clock is not None
-        while clock.committed() < 0 or not any((tmp_path / "_staging" / "part-0").iterdir()):
+        clock = running.supervisor.clock
+        while clock.committed() < 0 or not any((tmp_path / "_staging").glob("*/*")):
             running.driver.wait(lambda: False, 0.001)
         os.kill(worker_of(running, "count"), signal.SIGKILL)
         assert running.await_idle(90)

@@ -20,9 +20,16 @@ def topology(shards: int = 4, name: str = "count", executors: int = 1) -> sj.Top
 
 
 def test_a_checkpoint_is_one_runs_at_a_time(tmp_path: Path) -> None:
-    with claim(tmp_path, topology()), pytest.raises(InputError, match="another run uses it"):
+    first = claim(tmp_path, topology())
+    with pytest.raises(InputError, match="another run uses it"):
         claim(tmp_path, topology())
-    claim(tmp_path, topology(executors=2)).close()  # that may change
+    first.close()
+    again = claim(tmp_path, topology(executors=2))  # that may change
+    again.close()
+    assert again.name == first.name
+    other = claim(tmp_path / "other", topology())
+    other.close()
+    assert other.name != first.name
 
 
 def test_a_topology_that_cannot_take_up_the_state_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from sojourn.engine.build import pickled
 from sojourn.engine.emitter import Emitter
 from sojourn.engine.keys import key_hash
 from sojourn.engine.layout import Route
-from sojourn.engine.merge import merge
 from sojourn.engine.meter import Meter
 from sojourn.engine.state import StateStore
 from sojourn.errors import InputError
@@ -209,14 +208,3 @@ def test_a_line_in_another_encoding_is_told_with_its_file(tmp_path: Path) -> Non
         InputError, match=r"latin1\.txt: the line that ends at byte 8 cannot be read"
     ):
         list(sj.sources.lines(file).read(None))
-
-
-def test_busy_is_weighed_by_processors() -> None:
-    def report(processors: int, service_s: float, interval_s: float) -> m.Report:
-        return m.Report(
-            "o", 0, processors, processors, 0, 0, 0, 0.0, 0.0, 1, service_s, 0.0, interval_s, {}, 0,
-            0, 0, 0, 0, True, True, 1,
-        )  # fmt: skip
-
-    assert merge([report(1, 1.0, 1.0), report(3, 0.0, 1.0)])["o"].busy == 0.25
-    assert merge([report(1, 0.0, 0.0)])["o"].busy == 0.0

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sojourn.engine import messages as m
-from sojourn.engine.merge import merge
+from sojourn.engine.merge import Change, merge
 from sojourn.engine.tracker import Tracker
+from sojourn.ports import Sample
 
 START_S = 1000.0
 
@@ -117,12 +118,14 @@ def test_open_trees_are_forgotten_by_a_restart_and_completed_ones_kept() -> None
 
 
 def report(vertex: str = "v", executor: int = 0, **values: Any) -> m.Report:
-    """A report of an executor with one processor that did nothing for two seconds."""
+    """A report of an executor that did nothing for the two seconds since it started."""
     fields: dict[str, Any] = {
         "processors": 1,
         "wanted": 1,
-        "interval_s": 2.0,
+        "started_s": 100.0,
+        "at_s": 102.0,
         "emitted": {},
+        "lag_s": None,
         "idle": True,
         "exhausted": True,
     }
@@ -130,6 +133,10 @@ def report(vertex: str = "v", executor: int = 0, **values: Any) -> m.Report:
     for name in m.Report.__struct_fields__:
         fields.setdefault(name, 0)
     return m.Report(**fields)
+
+
+def merged(*reports: m.Report) -> dict[str, Sample]:
+    return merge([Change(report, None) for report in reports])
 
 
 def of_service(times: list[float]) -> dict[str, Any]:
@@ -141,11 +148,9 @@ def of_service(times: list[float]) -> dict[str, Any]:
 
 
 def test_rates_and_counts_add_up() -> None:
-    sample = merge(
-        [
-            report(arrivals=10, queue=1, wanted=2, dropped=1, shed=3, emitted={"a": 5, "b": 1}),
-            report(arrivals=6, interval_s=4.0, queue=2, processors=3, dropped=1, emitted={"a": 2}),
-        ]
+    sample = merged(
+        report(arrivals=10, queue=1, wanted=2, dropped=1, shed=3, emitted={"a": 5, "b": 1}),
+        report(arrivals=6, at_s=104.0, queue=2, processors=3, dropped=1, emitted={"a": 2}),
     )["v"]
     assert sample.arrival_rate == pytest.approx(10 / 2 + 6 / 4)
     assert (sample.arrivals, sample.queue, sample.processors, sample.wanted) == (16, 3, 4, 3)
@@ -155,7 +160,7 @@ def test_rates_and_counts_add_up() -> None:
 
 @given(st.lists(st.lists(st.floats(0.001, 10), max_size=20), min_size=1, max_size=4))
 def test_service_times_are_pooled(times: list[list[float]]) -> None:
-    sample = merge([report(executor=i, **of_service(t)) for i, t in enumerate(times)])["v"]
+    sample = merged(*(report(executor=i, **of_service(t)) for i, t in enumerate(times)))["v"]
     together = [t for some in times for t in some]
     assert sample.served == len(together)
     if not together:
@@ -173,28 +178,48 @@ def test_service_times_are_pooled(times: list[list[float]]) -> None:
 
 
 def test_gaps_are_pooled() -> None:
-    sample = merge(
-        [
-            report(arrivals=2, gaps=2, gap_s=2.0, gap_s2=2.0),
-            report(arrivals=2, gaps=2, gap_s=6.0, gap_s2=18.0),
-        ]
+    sample = merged(
+        report(arrivals=2, gaps=2, gap_s=2.0, gap_s2=2.0),
+        report(arrivals=2, gaps=2, gap_s=6.0, gap_s2=18.0),
     )["v"]
     assert sample.arrival_scv == pytest.approx(1 / 4)  # gaps of 1, 1, 3 and 3 seconds
 
 
 def test_a_single_gap_has_no_variance() -> None:
-    assert merge([report(gaps=1, gap_s=2.0, gap_s2=4.0)])["v"].arrival_scv is None
-    assert merge([report(gaps=2, gap_s=4.0, gap_s2=8.0)])["v"].arrival_scv == 0.0
+    assert merged(report(gaps=1, gap_s=2.0, gap_s2=4.0))["v"].arrival_scv is None
+    assert merged(report(gaps=2, gap_s=4.0, gap_s2=8.0))["v"].arrival_scv == 0.0
 
 
 def test_busy_is_the_share_of_the_processors_time() -> None:
-    reports = [report(executor=i, processors=2, **of_service([1.0, 2.0])) for i in range(2)]
-    assert merge(reports)["v"].busy == pytest.approx(3 / 4)
-    assert merge([report(processors=0)])["v"].busy == 0.0
+    reports = [report(executor=i, processor_s=4.0, **of_service([1.0, 2.0])) for i in range(2)]
+    assert merged(*reports)["v"].busy == pytest.approx(3 / 4)
+    assert merged(report())["v"].busy == 0.0
+
+
+def test_only_what_came_since_the_last_report_counts() -> None:
+    before = report(arrivals=10, emitted={"a": 3}, processor_s=2.0, **of_service([1.0] * 4))
+    now = report(
+        at_s=107.0, arrivals=30, emitted={"a": 5}, processor_s=7.0, **of_service([1.0] * 4 + [0.5])
+    )
+    sample = merge([Change(now, before)])["v"]
+    assert (sample.arrivals, sample.served, sample.interval_s) == (20, 1, 5.0)
+    assert (sample.arrival_rate, sample.service_s, sample.busy) == (4.0, 0.5, 0.1)
+    assert sample.emitted == {"a": 2}
+
+
+def test_a_source_that_falls_behind_has_its_intended_rate() -> None:
+    before = report(arrivals=100, lag_s=1.0)
+    behind = report(at_s=112.0, arrivals=200, lag_s=6.0)  # 100 tuples in 5 s of its schedule
+    sample = merge([Change(behind, before)])["v"]
+    assert (sample.arrival_rate, sample.lag_s, sample.queue) == (20.0, 6.0, 120)
+    catching_up = report(at_s=112.0, arrivals=300, lag_s=0.0)  # 200 in 11 s
+    assert merge([Change(catching_up, before)])["v"].arrival_rate == pytest.approx(200 / 11)
+    stuck = report(at_s=112.0, arrivals=100, lag_s=11.0)
+    assert merge([Change(stuck, before)])["v"].arrival_rate == 0.0
 
 
 def test_every_vertex_has_its_own_sample() -> None:
-    samples = merge([report("a", arrivals=1), report("b", arrivals=2), report("a", 1, arrivals=4)])
+    samples = merged(report("a", arrivals=1), report("b", arrivals=2), report("a", 1, arrivals=4))
     assert {name: (s.name, s.arrivals) for name, s in samples.items()} == {
         "a": ("a", 5),
         "b": ("b", 2),

@@ -1,24 +1,27 @@
 """From a topology to Spark tasks: pickles the user's code and writes every executor's spec."""
 
+import logging
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import cloudpickle
 
+from sojourn.engine.channel import ChannelKeys
 from sojourn.engine.host import HostSpec
-from sojourn.engine.layout import Place, executors_of
+from sojourn.engine.layout import Layout, Place, executors_of
 from sojourn.engine.spec import ExecutorSpec
 from sojourn.engine.task import Task
 from sojourn.errors import InputError
+from sojourn.settings import EngineSettings
 from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology, kind_of
 
-if TYPE_CHECKING:
-    from sojourn.engine.running import Running
-
+_log = logging.getLogger("sojourn")
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -30,12 +33,27 @@ def pickled(topology: Topology) -> dict[str, bytes]:
         return {name: _pickle(name, _code(spec)) for name, spec in topology.vertices.items()}
 
 
+def own_classes() -> tuple[tuple[str, str, bytes], ...]:
+    """The classes that the user's modules define: module, name and the class, pickled. Values may
+    be of them."""
+    found = []
+    with _own_modules_by_value() as modules:
+        for module in modules:
+            for name, thing in list(vars(module).items()):
+                if isinstance(thing, type) and thing.__module__ == module.__name__:
+                    try:
+                        found.append((module.__name__, name, bytes(cloudpickle.dumps(thing))))
+                    except Exception as error:  # noqa: BLE001  # few are values, and those tell
+                        _log.debug("class %s of %s cannot be sent: %s", name, module, error)
+    return tuple(found)
+
+
 @contextmanager
-def _own_modules_by_value() -> Iterator[None]:
+def _own_modules_by_value() -> Iterator[list[ModuleType]]:
     """Send along what the user wrote: modules that are not installed, as a package would be, may
     not be found by the processes that run them."""
     installed = [Path(path) for path in {*sysconfig.get_paths().values(), str(_PACKAGE)}]
-    own = {}  # by name: some modules stand in sys.modules under two
+    own = {"__main__": sys.modules["__main__"]}  # by name: some modules stand there under two
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if file and not any(Path(file).is_relative_to(path) for path in installed):
@@ -43,63 +61,92 @@ def _own_modules_by_value() -> Iterator[None]:
     for module in own.values():
         cloudpickle.register_pickle_by_value(module)
     try:
-        yield
+        yield list(own.values())
     finally:
         for module in own.values():
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def build_tasks(running: "Running", epoch: int) -> list[Task]:
-    """One task per level."""
-    layout = running.layout
-    levels: list[list[Place]] = [[] for _ in layout.partitions]
-    for place in layout.places:
+@dataclass(frozen=True)
+class Plan:
+    """What stays the same from one start of a running topology to the next."""
+
+    topology: Topology
+    layout: Layout
+    settings: EngineSettings
+    code: Mapping[str, bytes]
+    classes: tuple[tuple[str, str, bytes], ...]
+    checkpoint: Path
+    name: str  # of the checkpoint
+    run: str
+    secret: bytes
+
+
+def build_tasks(
+    plan: Plan,
+    epoch: int,
+    keys: ChannelKeys,
+    wanted: Mapping[str, int],
+    careful: Collection[str],
+    guilty: Collection[tuple[str, int]],
+) -> list[Task]:
+    """One task per level: with the processors wanted, giving tuples out singly at operators named
+    in `careful`, and leaving out the tuples that are `guilty` of their workers' deaths."""
+
+    def spec_of(place: Place) -> ExecutorSpec:
+        spec = plan.topology.vertices[place.vertex]
+        operator = spec if isinstance(spec, OperatorSpec) else None
+        keyed = operator is not None and operator.key is not None
+        executors = executors_of(spec)
+        return ExecutorSpec(
+            place=place,
+            host=HostSpec(
+                vertex=place.vertex,
+                executor=place.executor,
+                run=plan.name,
+                code=plan.code[place.vertex],
+                classes=plan.classes,
+                routes=plan.layout.routes[place.vertex],
+                threads=operator is not None and operator.concurrency == "thread",
+                keep_going=operator is not None and operator.on_error != "fail",
+                tracked_per_s=plan.settings.tracked_per_s,
+            ),
+            kind=kind_of(spec),
+            keyed=keyed,
+            shards=operator.shards if operator is not None and keyed else 0,
+            executors=executors,
+            processors=shares(wanted.get(place.vertex, 1), executors)[place.executor],
+            on_error=operator.on_error if operator else "fail",
+            partitions=tuple(plan.layout.partitions),
+            checkpoint=plan.checkpoint,
+            epoch=epoch,
+            max_bundle=plan.settings.max_bundle,
+            max_queue=plan.settings.max_queue,
+            secret=plan.secret,
+            keys=keys,
+            guilty=frozenset(suspect for vertex, suspect in guilty if vertex == place.vertex),
+            careful=place.vertex in careful,
+        )
+
+    levels: list[list[Place]] = [[] for _ in plan.layout.partitions]
+    for place in plan.layout.places:
         levels[place.level].append(place)
     with _own_modules_by_value():
         return [
             Task(
-                tuple(cloudpickle.dumps(_spec(running, place, epoch)) for place in places),
+                tuple(cloudpickle.dumps(spec_of(place)) for place in places),
                 tuple(places),
-                f"{running.run_name}-{epoch}",
-                running.secret,
+                f"{plan.run}-{epoch}",
+                plan.secret,
             )
             for places in levels
         ]
 
 
-def _spec(running: "Running", place: Place, epoch: int) -> ExecutorSpec:
-    spec = running.topology.vertices[place.vertex]
-    settings = running.settings
-    operator = spec if isinstance(spec, OperatorSpec) else None
-    keyed = operator is not None and operator.key is not None
-    bundle = 1 if place.vertex in running.careful else settings.max_bundle
-    guilty = {s for (v, s), deaths in running.deaths.items() if v == place.vertex and deaths > 1}
-    return ExecutorSpec(
-        place=place,
-        host=HostSpec(
-            vertex=place.vertex,
-            executor=place.executor,
-            code=running.code[place.vertex],
-            routes=running.layout.routes[place.vertex],
-            threads=operator is not None and operator.concurrency == "thread",
-            keep_going=operator is not None and operator.on_error != "fail",
-            tracked_per_s=settings.tracked_per_s,
-        ),
-        kind=kind_of(spec),
-        keyed=keyed,
-        shards=operator.shards if operator is not None and keyed else 0,
-        executors=executors_of(spec),
-        processors=running._shares(place.vertex)[place.executor] if operator else 1,
-        on_error=operator.on_error if operator else "fail",
-        partitions=tuple(running.layout.partitions),
-        checkpoint=running.checkpoint,
-        epoch=epoch,
-        max_bundle=bundle,
-        max_queue=settings.max_queue,
-        secret=running.secret,
-        keys=running.driver.channel.keys,
-        guilty=frozenset(guilty),
-    )
+def shares(processors: int, executors: int) -> list[int]:
+    """An operator's processors, spread evenly over its executors."""
+    whole, rest = divmod(processors, executors)
+    return [whole + (i < rest) for i in range(executors)]
 
 
 def _code(spec: SourceSpec | OperatorSpec | SinkSpec) -> Any:

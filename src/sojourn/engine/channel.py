@@ -51,7 +51,11 @@ class ChannelServer:
 
     def send(self, executor: bytes, message: m.ToExecutor) -> None:
         """To one executor; one that is gone is no error."""
-        self.socket.send_multipart([executor, m.encode(message)])
+        self.send_frame(executor, m.encode(message))
+
+    def send_frame(self, executor: bytes, frame: bytes) -> None:
+        """The same, of a message that is encoded."""
+        self.socket.send_multipart([executor, frame])
 
     def receive(self, timeout_s: float) -> list[tuple[bytes, m.ToDriver]]:
         """What has come, waiting for the first."""

@@ -3,6 +3,8 @@ started. Looked at before Spark starts; Spark's own part and the vertices' state
 
 import fcntl
 import json
+import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -13,9 +15,20 @@ from sojourn.topology import OperatorSpec, Topology, kind_of
 _A = {"source": "a source", "operator": "an operator without a key", "sink": "a sink"}
 
 
-def claim(checkpoint: Path, topology: Topology) -> IO[bytes]:
-    """Take a checkpoint for one run, until what is returned is closed, if by nothing else then by
-    the end of the process."""
+@dataclass(frozen=True)
+class Claim:
+    """A checkpoint in use, and a name for it by which file sinks tell their files from others'."""
+
+    lock: IO[bytes]
+    name: str
+
+    def close(self) -> None:
+        """Let others use it; the end of the process does so too."""
+        self.lock.close()
+
+
+def claim(checkpoint: Path, topology: Topology) -> Claim:
+    """Take a checkpoint for one run, until what is returned is closed."""
     (checkpoint / "sojourn").mkdir(parents=True, exist_ok=True)
     lock = (checkpoint / "sojourn" / "lock").open("wb")
     try:
@@ -29,7 +42,14 @@ def claim(checkpoint: Path, topology: Topology) -> IO[bytes]:
     except InputError:
         lock.close()
         raise
-    return lock
+    return Claim(lock, _name(checkpoint))
+
+
+def _name(checkpoint: Path) -> str:
+    path = checkpoint / "sojourn" / "name"
+    if not path.exists():
+        durable.write(path, secrets.token_hex(3).encode())
+    return path.read_text(encoding="utf-8")
 
 
 def _check_shape(checkpoint: Path, topology: Topology) -> None:

@@ -1,6 +1,7 @@
 """The driver's end of the channel: one thread that hears all executors, relays feedback, keeps
 the trees and the last reports, and passes commands on. Used by `Running`."""
 
+import logging
 import queue
 import socket
 import sys
@@ -12,10 +13,11 @@ from pathlib import Path
 from sojourn.engine import messages as m
 from sojourn.engine.channel import ChannelServer
 from sojourn.engine.layout import Layout, Place
-from sojourn.engine.merge import merge
+from sojourn.engine.merge import Change, merge
 from sojourn.engine.tracker import Tracker
 from sojourn.ports import Samples
 
+_log = logging.getLogger("sojourn")
 _TURN_S = 0.01
 _LOOK_S = 0.1
 
@@ -33,6 +35,7 @@ class Driver(threading.Thread):
         self.processors: dict[tuple[str, int], int] = {}
         self.feedback: dict[tuple[bytes, int], m.Inject] = {}
         self.reports: dict[bytes, m.Report] = {}
+        self.sampled: dict[bytes, m.Report] = {}
         self.saved: dict[tuple[str, int], int] = {}
         self.failures: list[m.Failed] = []
         self.changed = threading.Condition()
@@ -40,6 +43,7 @@ class Driver(threading.Thread):
         self.epoch = 0
         self.polls = 0
         self.ended = False
+        self.broken: str | None = None
 
     def run(self) -> None:
         """Until `end`."""
@@ -53,6 +57,8 @@ class Driver(threading.Thread):
                         for sender, message in arrived:
                             self._handle(sender, message)
                         self.changed.notify_all()
+        except Exception as error:  # noqa: BLE001  # told by the supervisor
+            self.broken = f"the driver's channel failed: {error!r}"
         finally:
             self.channel.close()
 
@@ -68,7 +74,8 @@ class Driver(threading.Thread):
             self._send(target, message)
 
     def _send(self, target: bytes, message: m.ToExecutor) -> None:
-        self.requests.put(lambda: self.channel.send(target, message))
+        frame = m.encode(message)  # here, so that who gave something odd is told
+        self.requests.put(lambda: self.channel.send_frame(target, frame))
 
     def resize(self, place: Place, processors: int) -> None:
         """Give the executor at a place, now and should it start anew, so many processors."""
@@ -90,13 +97,13 @@ class Driver(threading.Thread):
                     return True
             return condition()
 
-    def poll(self, timeout_s: float, reset: bool = False) -> list[m.Report]:
-        """A fresh report of every executor that answers in time. With `reset` they count anew."""
+    def poll(self, timeout_s: float) -> dict[bytes, m.Report]:
+        """A fresh report of every executor that answers in time."""
         self.polls += 1
         number = self.polls
         asked = list(self.at.values())
         for target in asked:
-            self._send(target, m.Poll(number, reset))
+            self._send(target, m.Poll(number))
 
         def all_answered() -> bool:
             return all(
@@ -107,19 +114,26 @@ class Driver(threading.Thread):
 
         self.wait(all_answered, timeout_s)
         with self.changed:
-            return [
-                report
+            return {
+                target: report
                 for target in self.at.values()
                 if (report := self.reports.get(target)) is not None and report.number >= number
-            ]
+            }
 
     def samples(self, timeout_s: float) -> Samples:
         """What happened since the last call."""
-        reports = self.poll(timeout_s, reset=True)
+        reports = self.poll(timeout_s)
         with self.changed:
+            changes = [Change(now, self.sampled.get(who)) for who, now in reports.items()]
+            self.sampled.update(reports)
             return Samples(
-                time.time(), merge(reports), self.tracker.collect(), len(self.tracker.trees)
+                time.time(), merge(changes), self.tracker.collect(), len(self.tracker.trees)
             )
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an executor has failed, or the channel itself."""
+        return bool(self.failures) or self.broken is not None
 
     def complete(self) -> bool:
         """Whether every executor of the present epoch has joined."""
@@ -145,6 +159,7 @@ class Driver(threading.Thread):
             self.feedback.clear()
             self.failures.clear()
             self.reports.clear()
+            self.sampled.clear()
             self.saved.clear()
             self.tracker.clear()
 
@@ -159,6 +174,7 @@ class Driver(threading.Thread):
             case m.Bye():
                 self.members.pop(sender, None)
                 self.reports.pop(sender, None)
+                self.sampled.pop(sender, None)
                 self.feedback = {k: v for k, v in self.feedback.items() if k[0] != sender}
             case m.Failed():
                 if self._is_current(sender):
@@ -171,8 +187,7 @@ class Driver(threading.Thread):
                 if (hello := self.members.get(sender)) is not None:
                     self.saved[hello.vertex, hello.executor] = message.batch
             case m.Text():
-                sys.stdout.write("".join(f"{line}\n" for line in message.lines))
-                sys.stdout.flush()
+                _print(message.lines)
             case _:
                 self._relay(sender, message)
 
@@ -217,3 +232,16 @@ class Driver(threading.Thread):
                 self.channel.send(injector, m.SettleFor(sender))
             case m.SettledFor():
                 self.channel.send(message.sender, m.Settled())
+
+
+def _print(lines: list[str]) -> None:
+    """On standard output, whatever that can take."""
+    text = "".join(f"{line}\n" for line in lines)
+    try:
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:
+            sys.stdout.write(text.encode("ascii", "backslashreplace").decode())
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        _log.debug("standard output is closed; %d lines are not shown", len(lines))

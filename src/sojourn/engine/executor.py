@@ -6,7 +6,6 @@ One thread turns one loop over sockets: the Spark task's, the workers', the chan
 the first task of its partition; ends when the driver says so or is gone."""
 
 import os
-import pickle
 import signal
 import socket
 import time
@@ -16,21 +15,23 @@ from enum import Enum, auto
 
 from sojourn.engine import messages as m
 from sojourn.engine.channel import ChannelClient
-from sojourn.engine.dead_letters import DeadLetters
 from sojourn.engine.emitter import WINDOW, Emitter
 from sojourn.engine.host import ask_for_worker, start_host
 from sojourn.engine.injector import Injector
 from sojourn.engine.loop import Loop
 from sojourn.engine.meter import Meter
+from sojourn.engine.on_error import Fault, OnError
 from sojourn.engine.pool import Pool, Worker
 from sojourn.engine.receiver import Callbacks, Receiver
+from sojourn.engine.report import report
 from sojourn.engine.spec import END, ExecutorSpec, identity
 from sojourn.engine.state import StateStore
-from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, decode_bundle
+from sojourn.engine.wire import PREFIX, Link, decode_bundle
 
 _REPORT_TRACES_S = 0.02
 _BACKLOG_BYTES = 1 << 20
 _FINISH_S = 10.0
+_SETTLE_S = 10.0
 _WAVED_THROUGH = 16  # bundles for later levels that may wait
 
 
@@ -44,16 +45,8 @@ class Phase(Enum):
     ENDING = auto()  # workers finish the batch
 
 
-class Fault(Exception):
-    """The executor cannot go on."""
-
-    def __init__(self, error: str, user: bool = False) -> None:
-        super().__init__(error)
-        self.error, self.user = error, user
-
-
 class WorkerDied(Fault):
-    """A worker died with state, perhaps because of the tuple it had in hand."""
+    """A worker died and cannot be replaced here; perhaps because of the tuple it had in hand."""
 
     def __init__(self, error: str, suspect: int | None) -> None:
         super().__init__(error)
@@ -65,10 +58,10 @@ class ElasticExecutor:
 
     def __init__(self, spec: ExecutorSpec, listener: socket.socket) -> None:
         self.spec = spec
-        self.host_pid, self.control = start_host(spec.host)
+        self.host_pid, self.control = start_host(spec.host, listener)
         self.loop = Loop()
         self.channel = ChannelClient(spec.keys, identity(spec.place, spec.epoch))
-        self.meter = Meter(time.time())
+        self.meter = Meter(time.monotonic())
         self.emitter = Emitter(
             spec.host.routes, spec.place.level, list(spec.partitions), spec.max_bundle, self.meter
         )
@@ -79,9 +72,10 @@ class ElasticExecutor:
         self.store = StateStore(
             spec.checkpoint, spec.place.vertex, spec.place.executor, spec.executors
         )
-        self.dead = DeadLetters(spec.checkpoint, spec.place.vertex, spec.place.executor)
+        self.on_error = OnError(spec, self.meter)
         self.phase = Phase.WAITING
         self.batch: int | None = None
+        self.first_batch: int | None = None
         self.settled = False
         self.loaded: dict[int, bytes] = {}
         self.early: list[bytes] = []
@@ -93,6 +87,7 @@ class ElasticExecutor:
         self.source_stopped = False
         self.injector = Injector(self.channel, self.emitter)
         self.finish_at: float | None = None
+        self.settle_by: float | None = None
         self.receiver = Receiver(
             self.loop,
             listener,
@@ -122,6 +117,7 @@ class ElasticExecutor:
             error = f"an executor of {place.vertex!r} failed: {traceback.format_exc()}"
             self.channel.send(m.Failed(place.vertex, error, False, False, None))
         finally:
+            self.receiver.close()
             self.control.close()
             os.kill(self.host_pid, signal.SIGKILL)  # and with it all workers
             os.waitpid(self.host_pid, 0)
@@ -134,17 +130,21 @@ class ElasticExecutor:
         if self.traces_due is not None and time.monotonic() >= self.traces_due:
             self.channel.send(m.Traces(self.roots, self.acks))
             self.roots, self.acks, self.traces_due = [], [], None
+        if self.settle_by is not None and time.monotonic() >= self.settle_by:
+            raise Fault("the first source is gone, with acknowledgements of feedback")
         if self.phase is Phase.DRAINING:
             self._try_to_end()
         if self.phase is Phase.ENDING:
             self._try_to_save()
         self._hold_back()
+        if self.pool.processors != self.meter.processors:
+            self.meter.employs(self.pool.processors, time.monotonic())
         # The channel's descriptors signal changes only, so what is there must be looked for.
         self.channel.receive(self._command)
         self.channel.read_monitor()
 
     def _timeout(self) -> float | None:
-        due = (self.traces_due, self.finish_at, self.channel.lost_at)
+        due = (self.traces_due, self.finish_at, self.channel.lost_at, self.settle_by)
         waits = [t - time.monotonic() for t in due if t is not None]
         return max(0.0, min(waits)) if waits else None
 
@@ -162,6 +162,7 @@ class ElasticExecutor:
         if self.phase is not Phase.WAITING:
             raise Fault(f"a task came for batch {batch} while {self.batch} was running")
         if self.batch is None:
+            self.first_batch = batch
             self.loaded, parked = self.store.load(batch - 1)
             self.emitter.restore(parked)
         elif batch != self.batch + 1:
@@ -171,9 +172,9 @@ class ElasticExecutor:
         self.emitter.window = WINDOW
         self.settled = False
         self.changed = {}
-        self.meter.batch_in = self.meter.batch_out = 0
-        self.dead.begin(batch, spec.epoch)
-        self.pool.resize(self.wanted)
+        self.meter.begin()
+        self.on_error.begin(batch, spec.epoch)
+        self._resize()
         for worker in self.pool.workers:
             worker.ended = False
             if worker.pid is not None:
@@ -208,35 +209,11 @@ class ElasticExecutor:
                     self.emitter.pass_on(frame)
                     continue
                 bundle = decode_bundle(memoryview(frame)[PREFIX.size :])
-                self.meter.arrived(len(bundle.payloads), time.time())
+                self.meter.arrived(len(bundle.payloads), time.monotonic())
                 if self.spec.guilty:
-                    bundle = self._without_guilty(bundle)
+                    bundle, ended = self.on_error.without_guilty(bundle)
+                    self._note([], [m.Ack(trace.root, trace.id, time.time()) for trace in ended])
                 self.pool.put(bundle)
-
-    def _without_guilty(self, bundle: Bundle) -> Bundle:
-        """Leave out tuples that have killed their worker before every restart."""
-        traces = {trace.index: trace for trace in bundle.traces}
-        kept = Bundle([], [], [])
-        for i, payload in enumerate(bundle.payloads):
-            trace = traces.get(i)
-            if zlib.crc32(payload) not in self.spec.guilty:
-                if trace is not None:
-                    kept.traces.append(Trace(len(kept.payloads), trace.root, trace.id))
-                kept.payloads.append(payload)
-                kept.shards.append(bundle.shards[i])
-            else:
-                self._give_up(payload, trace)
-        return kept
-
-    def _give_up(self, payload: bytes, trace: Trace | None) -> None:
-        """A tuple that kills its workers meets the outcome that on_error names."""
-        vertex = self.spec.place.vertex
-        if self.spec.on_error == "fail":
-            shown = repr(pickle.loads(payload))[:200]
-            raise Fault(f"operator {vertex!r}: processing {shown} killed its worker twice", True)
-        self._failed([m.DeadLetter(payload, "it killed its worker twice")])
-        if trace is not None:
-            self._note([], [m.Ack(trace.root, trace.id, time.time())])
 
     def _hold_back(self) -> None:
         """Read from the task, or from the source, only while there is room: the sockets and
@@ -285,11 +262,13 @@ class ElasticExecutor:
                 self.meter.served_some(message.served, message.service_s, message.service_s2)
                 self.emitter.add(message.groups)
                 self._note([], message.acks)
-                self._failed(message.failed)
+                self.on_error.failed(message.failed)
                 if message.text:
                     self.channel.send(m.Text(message.text))
             case m.Fed():
-                self.meter.served_some(message.read, 0.0, 0.0)
+                self.meter.read(
+                    message.read, message.gap_s, message.gap_s2, message.lag_s, time.monotonic()
+                )
                 self.meter.shed += message.shed
                 self.emitter.add(message.groups)
                 self._note(message.roots, [])
@@ -323,20 +302,29 @@ class ElasticExecutor:
             self.pool.workers.remove(worker)
             return
         if worker.pid is None:
-            raise Fault(f"{spec.kind} {spec.place.vertex!r}: a worker died while it started", True)
-        if spec.kind != "operator" or spec.keyed:
-            in_hand = worker.given[0] if worker.given else []
-            suspect = zlib.crc32(in_hand[0][0]) if len(in_hand) == 1 else None
-            raise WorkerDied(f"a worker of {spec.place.vertex!r} died", suspect)
+            raise Fault(f"{spec.kind} {spec.place.vertex!r}: a worker died while it started")
+        if spec.kind != "operator" or spec.keyed or spec.host.threads:
+            raise WorkerDied(f"a worker of {spec.place.vertex!r} died", self._suspect(worker))
         for payload, _, trace in self.pool.lost(worker):
-            self._give_up(payload, trace)
-        self.pool.resize(self.wanted)
+            self.on_error.give_up(payload)
+            if trace is not None:
+                self._note([], [m.Ack(trace.root, trace.id, time.time())])
+        self._resize()
 
-    def _failed(self, failed: list[m.DeadLetter]) -> None:
-        self.meter.dropped += len(failed)
-        if self.spec.on_error == "dead-letter":
-            for letter in failed:
-                self.dead.write(letter)
+    def _suspect(self, worker: Worker) -> int | None:
+        """The fingerprint of the tuple in hand, if it is the only one that can have killed the
+        worker: threads die together."""
+        if self.spec.host.threads and len(self.pool.workers) > 1:
+            return None
+        in_hand = worker.given[0] if worker.given else []
+        return zlib.crc32(in_hand[0][0]) if len(in_hand) == 1 else None
+
+    def _resize(self) -> None:
+        """As many workers as wanted. After a worker's death, until what killed it is behind us,
+        tuples are given out singly, and to one thread, so that the culprit is known."""
+        careful = self.spec.careful and self.batch == self.first_batch
+        self.pool.max_helping = 1 if careful else self.spec.max_bundle
+        self.pool.resize(1 if careful and self.spec.host.threads else self.wanted)
 
     def _note(self, roots: list[m.Root], acks: list[m.Ack]) -> None:
         if roots or acks:
@@ -353,6 +341,7 @@ class ElasticExecutor:
             return
         if self.emitter.unacknowledged and not self.settled:
             self.phase = Phase.SETTLING
+            self.settle_by = time.monotonic() + _SETTLE_S
             self.channel.send(m.Settle())
         else:
             self._end()
@@ -370,7 +359,7 @@ class ElasticExecutor:
             return
         assert self.batch is not None
         assert self.receiver.task is not None
-        self.dead.end()
+        self.on_error.end()
         self.store.save(self.batch, self.spec.epoch, self.changed, self.emitter.parked())
         self.phase = Phase.WAITING
         self.receiver.task.send(END)
@@ -383,11 +372,9 @@ class ElasticExecutor:
             case m.Resize():
                 self.wanted = message.processors
                 if self.phase in (Phase.RUNNING, Phase.DRAINING):
-                    self.pool.resize(self.wanted)
+                    self._resize()
             case m.Poll():
-                self._report(message.number)
-                if message.reset:
-                    self.meter.reset(time.time())
+                self.channel.send(report(self, message.number))
             case m.StopSource():
                 self.source_stopped = self.exhausted = True
                 for worker in self.pool.workers:
@@ -400,7 +387,7 @@ class ElasticExecutor:
             case m.SettleFor():
                 self.channel.send(m.SettledFor(message.sender))
             case m.Settled():
-                self.settled = True
+                self.settled, self.settle_by = True, None
                 self.phase = Phase.DRAINING
             case m.Finish():
                 self._finish(message.committed)
@@ -412,36 +399,15 @@ class ElasticExecutor:
     def _finish(self, committed: int | None) -> None:
         self.finish_at = time.monotonic() + _FINISH_S
         self.receiver.close()
-        self.dead.close(committed)
+        self.on_error.close(committed)
         for worker in self.pool.workers:
             worker.link.send(m.encode(m.Close(committed)))
 
-    def _report(self, number: int) -> None:
-        now, meter, place = time.time(), self.meter, self.spec.place
-        idle = self.pool.idle and self.emitter.idle and not self.injector.waiting
-        self.channel.send(
-            m.Report(
-                vertex=place.vertex,
-                executor=place.executor,
-                processors=self.pool.processors,
-                wanted=self.wanted,
-                queue=self.pool.waiting + self.pool.given,
-                arrivals=meter.arrivals,
-                gaps=meter.gaps,
-                gap_s=meter.gap_s,
-                gap_s2=meter.gap_s2,
-                served=meter.served,
-                service_s=meter.service_s,
-                service_s2=meter.service_s2,
-                interval_s=now - meter.since_s,
-                emitted=dict(meter.emitted),
-                dropped=meter.dropped,
-                shed=meter.shed,
-                batch=-1 if self.batch is None else self.batch,
-                batch_in=meter.batch_in,
-                batch_out=meter.batch_out,
-                idle=idle,
-                exhausted=self.exhausted,
-                number=number,
-            )
-        )
+    def lag_s(self, now_s: float) -> float | None:
+        """How far a source is behind its intended arrivals. While it is held back, what it last
+        said grows by the time since."""
+        meter = self.meter
+        if meter.lag_s is None or self.exhausted:
+            return None if meter.lag_s is None else 0.0
+        held = any(worker.link in self.loop.paused for worker in self.pool.workers)
+        return meter.lag_s + (now_s - meter.lag_at_s if held else 0.0)

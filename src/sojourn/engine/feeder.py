@@ -5,7 +5,6 @@ What was read but not sent stays for the next batch; the position that is saved 
 last value sent."""
 
 import os
-import pickle
 import select
 import socket
 import threading
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sojourn.engine import messages as m
+from sojourn.engine import values
 from sojourn.engine.layout import Route
 from sojourn.engine.wire import FrameReader, send_frame
 from sojourn.engine.worker import Router
@@ -64,14 +64,16 @@ class Feeder:
         self.position: Any = None
         self.count, self.offset = 0, 0.0
         if saved:
-            self.position, self.count, self.offset = pickle.loads(saved)
+            self.position, self.count, self.offset = values.loads(saved)
         self.router = Router(routes, os.getpid() ^ time.time_ns())
         self.reader = _Reader(source, self.position)
         self.times = source.pace.times(self.count) if source.pace else None
         self.due: float | None = None
         self.origin: float | None = None
         self.tracked_per_s = tracked_per_s
-        self.track_at = 0.0
+        self.last: float | None = None
+        self.considered = 0
+        self.mean_gap_s = 0.0
         self.sending = False
 
     def run(self, sock: socket.socket) -> None:
@@ -118,7 +120,7 @@ class Feeder:
 
     def saved(self) -> bytes:
         """Position, number of values and schedule time of the last value sent."""
-        return pickle.dumps((self.position, self.count, self.offset), protocol=5)
+        return values.dumps((self.position, self.count, self.offset))
 
     def _seconds_to_next(self, now: float) -> float | None:
         """How long until something is due; None: until a value is read."""
@@ -138,6 +140,8 @@ class Feeder:
     def _send_due(self, now: float) -> m.Fed | None:
         roots: list[m.Root] = []
         read = shed = 0
+        gap_s = gap_s2 = 0.0
+        intended = now
         while self.reader.ahead and read < _MAX_AT_ONCE:
             intended = self._intended(now)
             if intended > now:
@@ -147,16 +151,28 @@ class Feeder:
                 self.offset, self.due = self.due, None
             self.count += 1
             read += 1
+            gap = 0.0 if self.last is None else max(0.0, intended - self.last)
+            self.last = intended
+            gap_s += gap
+            gap_s2 += gap * gap
             if self.source.shed_after is not None and now - intended > self.source.shed_after:
                 shed += 1
                 continue
-            root = None
-            if now >= self.track_at:
-                root = self.router.ids.getrandbits(63)
-                self.track_at = max(self.track_at + 1 / self.tracked_per_s, now - 1)
-            made = self.router.send(value, root)
+            root = self.router.ids.getrandbits(63) if self._is_tracked(gap) else None
+            made = self.router.send((value,), root)
             if root is not None:
                 roots.append(m.Root(root, made, intended))
         if not read:
             return None
-        return m.Fed(self.router.collect(), roots, self.saved(), read, shed)
+        lag_s = max(0.0, now - intended)
+        return m.Fed(self.router.collect(), roots, read, shed, lag_s, gap_s, gap_s2)
+
+    def _is_tracked(self, gap_s: float) -> bool:
+        """Each tuple with the same chance, such that about `tracked_per_s` of them are: were
+        those first in line after a stall preferred, the figures would be too high."""
+        self.considered += 1
+        if self.considered > 1:
+            weight = max(0.01, 1 / (self.considered - 1))
+            self.mean_gap_s += weight * (gap_s - self.mean_gap_s)
+        chance = max(0.001, self.tracked_per_s * self.mean_gap_s)
+        return self.considered == 1 or self.router.ids.random() < chance

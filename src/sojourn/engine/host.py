@@ -17,6 +17,7 @@ from typing import Any
 import cloudpickle
 
 from sojourn.engine import messages as m
+from sojourn.engine import values
 from sojourn.engine.feeder import Feeder
 from sojourn.engine.layout import Route
 from sojourn.engine.wire import send_frame
@@ -33,16 +34,18 @@ class HostSpec:
 
     vertex: str
     executor: int
+    run: str
     code: bytes
+    classes: tuple[tuple[str, str, bytes], ...]
     routes: tuple[Route, ...]
     threads: bool
     keep_going: bool
     tracked_per_s: float
 
 
-def start_host(spec: HostSpec) -> tuple[int, socket.socket]:
+def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.socket]:
     """Fork a host; returns its process id and the socket to ask it for workers. To be called
-    before the executor has threads or sockets of its own."""
+    before the executor has threads, or sockets of its own but the one it listens on."""
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     pid = os.fork()
@@ -50,6 +53,7 @@ def start_host(spec: HostSpec) -> tuple[int, socket.socket]:
         theirs.close()
         return pid, ours
     ours.close()
+    listener.close()
     code = 1
     try:
         _die_with(parent)
@@ -83,6 +87,7 @@ class _Host:
         self.code: Any = None
         self.broken = ""
         try:
+            values.register(list(spec.classes))
             self.code = cloudpickle.loads(spec.code)
         except Exception:  # noqa: BLE001  # whatever importing user code raises is told by workers
             self.broken = f"its code cannot be loaded\n{traceback.format_exc()}"
@@ -132,7 +137,7 @@ class _Host:
                 return
             code: Code
             if isinstance(self.code, Sink):
-                code = SinkCode(self.code, spec.executor)
+                code = SinkCode(self.code, spec.executor, spec.run)
             else:
                 code = OperatorCode(self.code, spec.vertex, self.shared)
             send_frame(sock, m.encode(m.Ready(os.getpid())))

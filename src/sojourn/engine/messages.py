@@ -76,9 +76,9 @@ class Ack(msgspec.Struct, array_like=True):
 
 
 class DeadLetter(msgspec.Struct, array_like=True):
-    """A tuple that could not be processed, and why."""
+    """A tuple that could not be processed, as far as it can be shown, and why."""
 
-    payload: bytes
+    shown: str
     error: str
 
 
@@ -95,13 +95,16 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
 
 
 class Fed(msgspec.Struct, array_like=True, tag="fed"):
-    """What a source read: output, trees begun, and the position behind it, pickled."""
+    """What a source read: output, trees begun, how many seconds behind its time the last value
+    was, and the moments of the gaps between intended arrivals."""
 
     groups: list[Group]
     roots: list[Root]
-    position: bytes
     read: int
     shed: int
+    lag_s: float
+    gap_s: float
+    gap_s2: float
 
 
 class Exhausted(msgspec.Struct, array_like=True, tag="exhausted"):
@@ -147,8 +150,8 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
 
 class Report(msgspec.Struct, array_like=True, tag="report"):
-    """What an executor counted since its last report, and how many tuples it received and sent in
-    the running batch, by which the driver sees that none is under way."""
+    """What an executor has counted since it started, when by its own clock, and how many tuples
+    it received and sent in the running batch, by which the driver sees that none is under way."""
 
     vertex: str
     executor: int
@@ -162,10 +165,13 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     served: int
     service_s: float
     service_s2: float
-    interval_s: float
+    processor_s: float
     emitted: dict[str, int]
     dropped: int
     shed: int
+    lag_s: float | None
+    started_s: float
+    at_s: float
     batch: int
     batch_in: int
     batch_out: int
@@ -260,10 +266,9 @@ class Resize(msgspec.Struct, array_like=True, tag="resize"):
 
 
 class Poll(msgspec.Struct, array_like=True, tag="poll"):
-    """Send a report with this number, and with `reset` start counting anew."""
+    """Send a report with this number."""
 
     number: int
-    reset: bool
 
 
 class StopSource(msgspec.Struct, array_like=True, tag="stop_source"):

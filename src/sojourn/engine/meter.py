@@ -1,4 +1,5 @@
-"""What an executor counts: arrivals, service, emissions. Read and reset by every report."""
+"""What an executor counts: arrivals, service, emissions. Sums only ever grow; the driver takes
+differences, so that a report that is late or lost costs nothing."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -6,9 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Meter:
-    """Sums since the last report, and tuples received and sent in the running batch."""
+    """Sums since the start, and tuples received and sent in the running batch. Times are of a
+    clock that does not jump."""
 
-    since_s: float
+    started_s: float
     arrivals: int = 0
     gaps: int = 0
     gap_s: float = 0.0
@@ -21,18 +23,44 @@ class Meter:
     emitted: Counter[str] = field(default_factory=Counter)
     batch_in: int = 0
     batch_out: int = 0
+    processors: int = 0
+    processor_s: float = 0.0
+    processors_since_s: float = 0.0
+    lag_s: float | None = None
+    lag_at_s: float = 0.0
     last_arrival_s: float | None = None
+    held_up: bool = False
+    regular_from_s: float = 0.0
+
+    def begin(self) -> None:
+        """A batch begins. What arrives next was held up between the batches, and comes in a rush
+        until it has caught up; its gaps say nothing about the stream."""
+        self.batch_in = self.batch_out = 0
+        self.held_up = True
 
     def arrived(self, count: int, now_s: float) -> None:
         """That many tuples came at once: one gap since the last, and none between them."""
-        if self.last_arrival_s is not None:
+        self.arrivals += count
+        self.batch_in += count
+        if self.held_up:
+            self.held_up = False
+            if self.last_arrival_s is not None:
+                self.regular_from_s = now_s + 2 * (now_s - self.last_arrival_s)
+        elif self.last_arrival_s is not None and now_s >= self.regular_from_s:
             gap = now_s - self.last_arrival_s
             self.gaps += count
             self.gap_s += gap
             self.gap_s2 += gap * gap
         self.last_arrival_s = now_s
+
+    def read(self, count: int, gap_s: float, gap_s2: float, lag_s: float, now_s: float) -> None:
+        """A source read that many: intended arrivals, of which the last is `lag_s` late."""
         self.arrivals += count
-        self.batch_in += count
+        self.served += count
+        self.gaps += count
+        self.gap_s += gap_s
+        self.gap_s2 += gap_s2
+        self.lag_s, self.lag_at_s = lag_s, now_s
 
     def served_some(self, count: int, seconds: float, squares: float) -> None:
         """A worker has processed that many, with these moments of service time."""
@@ -47,9 +75,7 @@ class Meter:
         if not feedback:
             self.batch_out += count
 
-    def reset(self, now_s: float) -> None:
-        """Start counting anew; the batch's counts and the last arrival stay."""
-        self.since_s = now_s
-        self.arrivals = self.gaps = self.served = self.dropped = self.shed = 0
-        self.gap_s = self.gap_s2 = self.service_s = self.service_s2 = 0.0
-        self.emitted = Counter()
+    def employs(self, processors: int, now_s: float) -> None:
+        """So many processors are there from now on."""
+        self.processor_s += self.processors * (now_s - self.processors_since_s)
+        self.processors, self.processors_since_s = processors, now_s

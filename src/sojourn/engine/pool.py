@@ -56,7 +56,7 @@ class Pool:
         self.start_worker = start_worker
         self.keyed = keyed
         self.own_shards = own_shards
-        self.max_bundle = max_bundle
+        self.max_helping = max_bundle
         self.workers: list[Worker] = []
         self.shared: deque[Item | int] = deque()
         self.owner: dict[int, Worker] = {}
@@ -251,7 +251,7 @@ class Pool:
             queue.popleft()
             worker.link.send(m.encode(m.TakeShard(first)))
             return
-        most = max(1, min(self.max_bundle, int(_GRAIN_S / max(self.service_s, 1e-9))))
+        most = max(1, min(self.max_helping, int(_GRAIN_S / max(self.service_s, 1e-9))))
         if not self.keyed:
             most = max(1, min(most, -(-len(queue) // max(1, len(self.workers)))))
         items: list[Item] = []

@@ -2,10 +2,12 @@
 and hands on what it sends. Feeds the batch's life in `executor`, and the emitter with how many
 rows Spark has taken."""
 
+import contextlib
 import hmac
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -46,9 +48,15 @@ class Receiver:
         self.task = self.counts = None
 
     def close(self) -> None:
-        """Let in nobody any more: a task that comes starts another executor."""
+        """Let in nobody any more: a task that comes starts another executor. Safe to call twice."""
+        if self.listener.fileno() < 0:
+            return
         self.loop.remove(self.listener)
+        path = Path(self.listener.getsockname())
+        path.unlink(missing_ok=True)
         self.listener.close()
+        with contextlib.suppress(OSError):  # others are left in it
+            path.parent.rmdir()
 
     def _accept(self) -> None:
         sock, _ = self.listener.accept()

@@ -49,7 +49,7 @@ def session(
         os.environ["PYSPARK_PYTHON"] = sys.executable
         master = master or f"local[{slots}]"
         builder = SparkSession.builder.master(master).appName(name)
-        if re.match(r"local|spark://(127\.|localhost)", master):
+        if is_local(master) or re.match(r"spark://(127\.|localhost)", master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
@@ -63,6 +63,7 @@ def session(
                 f"the Spark session has {key}={found}; Sojourn needs {value}, which only a new "
                 "session can have: set it where the session is made, or let Sojourn make it"
             )
+    spark = spark.newSession()  # so that a user's own keeps its settings
     for key, value in PER_QUERY.items():
         spark.conf.set(key, value)
     # Spark refuses batches shorter than this, 5 s unless set.
@@ -72,6 +73,11 @@ def session(
             "spark.sql.streaming.realTimeMode.minBatchDuration", f"{batch_s * 1000:.0f}ms"
         )
     return spark
+
+
+def is_local(master: str) -> bool:
+    """Whether all of Spark is this process's own."""
+    return re.match(r"local\b(?!-cluster)", master) is not None
 
 
 def keep_jobs_on_interrupt() -> None:

@@ -35,6 +35,7 @@ class ExecutorSpec:
     secret: bytes
     keys: ChannelKeys
     guilty: frozenset[int]
+    careful: bool
 
 
 class Attach(msgspec.Struct, array_like=True):

@@ -4,16 +4,16 @@ engine does. Fed by its executor over a socket; answers with what the code retur
 A tuple is unpickled, processed, and each of its results pickled once and addressed; service time
 is all of that."""
 
-import pickle
 import random
 import socket
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from sojourn.engine import messages as m
+from sojourn.engine import values
 from sojourn.engine.keys import key_hash
 from sojourn.engine.layout import Route
 from sojourn.engine.wire import FrameReader, Trace, send_frame
@@ -29,23 +29,12 @@ class Router:
         self.groups: dict[tuple[int, int], m.Group] = {}
         self.ids = random.Random(seed)
 
-    def send(self, value: Any, root: int | None) -> int:
-        """Address one value along every route that takes it; returns the exclusive-or of the ids
-        of the tuples made, for the tree `root`."""
-        output = None
-        if isinstance(value, Output):
-            output, value = value.name, value.value
+    def send(self, results: Iterable[Any], root: int | None) -> int:
+        """Address each value along every route that takes it; returns the exclusive-or of the ids
+        of the tuples made, for the tree `root`. If one cannot be sent, none is."""
         made = 0
-        payload: bytes | None = None
-        for number, route in enumerate(self.routes):
-            if route.output != output:
-                continue
-            if payload is None:
-                payload = pickle.dumps(value, protocol=5)
-            executor, shard = -1, -1
-            if route.key is not None:
-                shard = key_hash(route.key(value)) % route.shards
-                executor = shard % route.executors
+        addressed = [found for value in results for found in self._addressed(value)]
+        for number, executor, shard, payload in addressed:
             group = self.groups.get((number, executor))
             if group is None:
                 group = self.groups[number, executor] = m.Group(number, executor, [], [], [])
@@ -57,6 +46,23 @@ class Router:
             if shard >= 0:
                 group.shards.append(shard)
         return made
+
+    def _addressed(self, value: Any) -> Iterator[tuple[int, int, int, bytes]]:
+        """Route, executor, shard and bytes of each tuple that a value becomes."""
+        output = None
+        if isinstance(value, Output):
+            output, value = value.name, value.value
+        payload: bytes | None = None
+        for number, route in enumerate(self.routes):
+            if route.output != output:
+                continue
+            if payload is None:
+                payload = values.dumps(value)
+            executor, shard = -1, -1
+            if route.key is not None:
+                shard = key_hash(route.key(value)) % route.shards
+                executor = shard % route.executors
+            yield number, executor, shard, payload
 
     def collect(self) -> list[m.Group]:
         """What was gathered."""
@@ -124,7 +130,7 @@ class OperatorCode:
         pass
 
     def end(self) -> dict[int, bytes]:
-        changed = {s: pickle.dumps(self.shared.states[s], protocol=5) for s in self.dirty}
+        changed = {shard: values.dumps(self.shared.states[shard]) for shard in self.dirty}
         self.dirty.clear()
         return changed
 
@@ -134,11 +140,11 @@ class OperatorCode:
         if self.shared.in_threads:
             return None
         state = self.shared.states.pop(shard, None)
-        return b"" if state is None else pickle.dumps(state, protocol=5)
+        return b"" if state is None else values.dumps(state)
 
     def give(self, shard: int, state: bytes | None) -> None:
         if state:
-            self.shared.states[shard] = pickle.loads(state)
+            self.shared.states[shard] = values.loads(state)
         if shard in self.shared.states:
             self.dirty.add(shard)
 
@@ -150,8 +156,9 @@ class OperatorCode:
 class SinkCode:
     """A sink, which emits nothing but perhaps text for the driver's console."""
 
-    def __init__(self, sink: Sink, part: int) -> None:
+    def __init__(self, sink: Sink, part: int, run: str) -> None:
         self.sink = sink
+        sink.run = run
         sink.open(part)
 
     def process(self, value: Any, shard: int) -> Iterable[Any]:  # noqa: ARG002
@@ -221,17 +228,16 @@ def _process(work: m.Work, code: Code, router: Router, keep_going: bool) -> m.Do
         root = trace.root if trace else None
         made = 0
         try:
-            value = pickle.loads(payload)
             # A tuple that fails half-way leaves no results, so they are gathered first.
-            for result in list(code.process(value, shards[index])):
-                if prints:
-                    text.append(result)
-                else:
-                    made ^= router.send(result, root)
+            results = list(code.process(values.loads(payload), shards[index]))
+            if prints:
+                text += results
+            else:
+                made = router.send(results, root)
         except Exception:  # noqa: BLE001  # whatever user code raises has the outcome on_error names
             if not keep_going:
                 return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
-            failed.append(m.DeadLetter(payload, traceback.format_exc()))
+            failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
         ended = clock()
         taken = ended - started
         started = ended
@@ -245,6 +251,6 @@ def _process(work: m.Work, code: Code, router: Router, keep_going: bool) -> m.Do
 def _short(payload: bytes) -> str:
     """What the tuple was, as far as it can be told."""
     try:
-        return repr(pickle.loads(payload))[:200]
+        return repr(values.loads(payload))[:200]
     except Exception as error:  # noqa: BLE001  # the payload itself may be what is broken
         return f"a tuple that cannot be unpickled ({error})"

@@ -1,0 +1,42 @@
+"""What an executor tells when it is polled."""
+
+import time
+from typing import TYPE_CHECKING
+
+from sojourn.engine import messages as m
+
+if TYPE_CHECKING:
+    from sojourn.engine.executor import ElasticExecutor
+
+
+def report(executor: "ElasticExecutor", number: int) -> m.Report:
+    """All sums so far, and how things stand now."""
+    now, meter, pool = time.monotonic(), executor.meter, executor.pool
+    meter.employs(pool.processors, now)
+    return m.Report(
+        vertex=executor.spec.place.vertex,
+        executor=executor.spec.place.executor,
+        processors=pool.processors,
+        wanted=executor.wanted,
+        queue=pool.waiting + pool.given,
+        arrivals=meter.arrivals,
+        gaps=meter.gaps,
+        gap_s=meter.gap_s,
+        gap_s2=meter.gap_s2,
+        served=meter.served,
+        service_s=meter.service_s,
+        service_s2=meter.service_s2,
+        processor_s=meter.processor_s,
+        emitted=dict(meter.emitted),
+        dropped=meter.dropped,
+        shed=meter.shed,
+        lag_s=executor.lag_s(now),
+        started_s=meter.started_s,
+        at_s=now,
+        batch=-1 if executor.batch is None else executor.batch,
+        batch_in=meter.batch_in,
+        batch_out=meter.batch_out,
+        idle=pool.idle and executor.emitter.idle and not executor.injector.waiting,
+        exhausted=executor.exhausted,
+        number=number,
+    )

@@ -1,0 +1,69 @@
+"""Users' values as bytes: what tuples and state are made of between processes.
+
+Classes of the user's own modules travel by value, so no module of that name holds them where
+workers run, and plain pickle refuses their instances. Such classes are sent to every host, and
+values of them refer to them by name."""
+
+import io
+import pickle
+from typing import Any
+
+import cloudpickle
+
+_classes: dict[tuple[str, str], type | Exception] = {}
+_own: set[type] = set()
+
+
+def register(classes: list[tuple[str, str, bytes]]) -> None:
+    """Take the classes of the user's modules: module, name and the class, cloudpickled. One that
+    cannot be rebuilt here is told when a value needs it."""
+    for module, name, data in classes:
+        try:
+            _classes[module, name] = cloudpickle.loads(data)
+        except Exception as error:  # noqa: BLE001  # most classes of a module are no values
+            _classes[module, name] = error
+
+
+def dumps(value: Any) -> bytes:
+    """Plain pickle where that will do."""
+    if type(value) not in _own:
+        try:
+            return pickle.dumps(value, protocol=5)
+        except (pickle.PicklingError, AttributeError):
+            data = _dumps(value)
+            _own.add(type(value))
+            return data
+    return _dumps(value)
+
+
+def _dumps(value: Any) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file, protocol=5).dump(value)
+    return file.getvalue()
+
+
+loads = pickle.loads
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type):
+            first = obj.__qualname__.split(".")[0]
+            if (obj.__module__, first) in _classes:
+                return _class_named, (obj.__module__, obj.__qualname__)
+        return NotImplemented
+
+
+def _class_named(module: str, name: str) -> Any:
+    """The class that a pickled value refers to."""
+    first, *rest = name.split(".")
+    found: Any = _classes.get((module, first))
+    if found is None:
+        raise AttributeError(
+            f"a value is of class {name!r} of {module!r}, which the application no longer has"
+        )
+    if isinstance(found, Exception):
+        raise found
+    for part in rest:
+        found = getattr(found, part)
+    return found
