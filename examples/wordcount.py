@@ -78,7 +78,7 @@ def main() -> None:
 def line(second: int, seen: sj.Samples) -> str:
     """One second in words."""
     count = seen.vertices["count"]
-    text = f"{second:3} s  {count.arrival_rate:6.0f} words/s on {count.processors} processors"
+    text = f"{second:3} s  {count.arrival_rate or 0:6.0f} words/s on {count.processors} processors"
     if seen.sojourn is not None:
         text += (
             f", sojourn {seen.sojourn.p50_s * 1e3:.1f} ms (p99 {seen.sojourn.p99_s * 1e3:.1f} ms)"

@@ -12,9 +12,9 @@ Allocation = Mapping[str, int]
 class Sample:
     """One operator (or source, or sink) over one interval, all its executors together.
 
-    A source's arrivals are those intended, `lag_s` says how many seconds it is behind them, and
-    its `queue` how many tuples that is; its rate is that of the intended arrivals, also while
-    pressure from behind keeps it from reading them."""
+    A source's arrivals are those intended, and `lag_s` says how many seconds it is behind them;
+    its rate is that of the intended arrivals, also while pressure from behind slows it down, and
+    None if that kept it from reading any."""
 
     name: str
     interval_s: float
@@ -23,7 +23,7 @@ class Sample:
     queue: int
     arrivals: int
     served: int
-    arrival_rate: float
+    arrival_rate: float | None
     arrival_scv: float | None
     service_s: float | None
     service_scv: float | None

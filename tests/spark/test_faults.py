@@ -106,6 +106,35 @@ def test_a_tuple_that_kills_its_workers_meets_on_error(
     ]
 
 
+def test_a_tuple_that_kills_threads_meets_on_error(spark: SparkSession, tmp_path: Path) -> None:
+    """They die together, so the culprit is found with one of them."""
+    t = sj.Topology("poison")
+    numbers = t.source("numbers", sj.sources.iterable(lambda: range(40), rate=100))
+    checked = t.operator(
+        "check", Poisoned, numbers, processors=3, concurrency="thread", on_error="skip"
+    )
+    t.sink("out", sj.sinks.jsonl(tmp_path / "out"), checked)
+    with sj.start(t, spark=spark) as running:
+        assert running.await_idle(90)
+        assert running.restarts == 3  # all together; alone; and told to leave it out
+    assert sorted(results(tmp_path / "out")) == [n for n in range(40) if n != 13]
+
+
+def test_a_tuple_that_kills_a_sink_is_named(spark: SparkSession) -> None:
+    def kill(n: int) -> None:
+        if n == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    t = sj.Topology("poison")
+    numbers = t.source("numbers", sj.sources.iterable(lambda: range(40), rate=100))
+    t.sink("out", sj.sinks.call(kill), numbers)
+    running = sj.start(t, spark=spark)
+    with pytest.raises(TopologyFailed, match="sink 'out': processing 13 killed its worker twice"):
+        running.await_idle(90)
+    with pytest.raises(TopologyFailed):
+        running.stop()
+
+
 def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -215,7 +244,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("when", ["starting", "running"])
 def test_ctrl_c_ends_cleanly(when: str, tmp_path: Path) -> None:
     """The terminal signals the whole group: the driver, Java, and Spark's Python workers."""
-    with driver(tmp_path, 100, 0) as interrupted:
+    with driver(tmp_path, 100, 1) as interrupted:
         assert interrupted.stdout is not None
         if when == "running":
             assert interrupted.stdout.readline() == "up\n"

@@ -1,7 +1,9 @@
 """Topologies of every shape on real Spark: what comes out is what must."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +196,107 @@ def test_parquet_console_and_callable_sinks(
     assert table.to_pylist() == [{"n": n, "s": str(n)} for n in range(9)]
     assert capsys.readouterr().out.count('"n": ') == 9
     assert len(list(seen.iterdir())) == 9
+
+
+@dataclass
+class Trade:
+    """A class that only this module has; its values are tuples and state."""
+
+    symbol: str
+    price: int
+
+
+class Highest(sj.Operator):
+    def process(self, trade: Trade) -> Iterator[Trade]:
+        best = self.state.get(trade.symbol)
+        if best is None or trade.price > best.price:
+            self.state[trade.symbol] = trade
+        yield self.state[trade.symbol]
+
+
+def trades(out: Path) -> sj.Topology:
+    t = sj.Topology("trades")
+    values = [Trade("AB"[i % 2], (i * 37) % 101) for i in range(200)]
+    source = t.source("trades", sj.sources.iterable(lambda: values))
+    best = t.operator("best", Highest, source, key=lambda t: t.symbol, shards=8, processors=2)
+    shown = t.operator("show", lambda trade: [(trade.symbol, trade.price)], best)
+    t.sink("out", sj.sinks.jsonl(out), shown)
+    return t
+
+
+def test_values_may_be_of_the_users_own_classes(spark: SparkSession, tmp_path: Path) -> None:
+    highest: dict[str, int] = {}
+    expected = []
+    for i in range(200):
+        symbol, price = "AB"[i % 2], (i * 37) % 101
+        highest[symbol] = max(highest.get(symbol, 0), price)
+        expected.append((symbol, highest[symbol]))
+    checkpoint = tmp_path / "checkpoint"
+    with sj.start(trades(tmp_path / "out"), spark=spark, checkpoint=checkpoint) as running:
+        running.resize({"best": 4})  # moves state of that class
+        assert running.await_idle(60)
+    found = [(symbol, price) for symbol, price in results(tmp_path / "out")]
+    assert sorted(found) == sorted(expected)
+    with sj.start(trades(tmp_path / "out"), spark=spark, checkpoint=checkpoint) as running:
+        assert running.await_idle(60)  # the state can be read again
+
+
+def test_samples_lose_nothing_to_others_who_ask(spark: SparkSession, tmp_path: Path) -> None:
+    values = range(3000)
+    t = sj.Topology("numbers")
+    source = t.source("numbers", sj.sources.iterable(lambda: values, rate=1000))
+    t.sink("out", sj.sinks.jsonl(tmp_path), t.operator("same", lambda n: [n], source))
+    served = shown = 0
+    with sj.start(t, spark=spark) as running:
+        idle = False
+        while not idle:
+            idle = running.await_idle(0.05)
+            sample = running.samples().vertices["same"]
+            served += sample.served
+            shown += sample.emitted.get("out", 0)
+    assert (served, shown) == (3000, 3000)
+
+
+def test_a_source_says_how_far_it_is_behind(spark: SparkSession, tmp_path: Path) -> None:
+    """An operator with a tenth of the capacity it needs: pressure holds the source back, and its
+    rate is still the intended one. The tuples are large, because a megabyte or so may wait in
+    sockets on the way."""
+
+    def slow(value: bytes) -> list[int]:
+        time.sleep(0.1)
+        return [len(value)]
+
+    t = sj.Topology("slow")
+    source = t.source(
+        "numbers", sj.sources.paced(lambda _: bytes(50_000), rate=100, arrivals="constant")
+    )
+    t.sink("out", sj.sinks.jsonl(tmp_path), t.operator("slow", slow, source))
+    running = sj.start(t, spark=spark, max_queue=20, tracked_per_s=1)
+    try:
+        lag, rate = 0.0, None
+        while lag < 3 or rate is None:
+            sample = running.samples().vertices["numbers"]
+            lag, rate = sample.lag_s or 0.0, sample.arrival_rate
+            running.driver.wait(lambda: False, 1.0)
+        assert 50 < rate < 150
+    finally:
+        running.__exit__(ValueError, None, None)  # there is no need to drain it
+
+
+def test_a_failure_while_it_stops_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    def late(n: int) -> list[int]:
+        time.sleep(0.3)
+        if n == 5:
+            raise ValueError("on purpose")
+        return [n]
+
+    t = sj.Topology("late")
+    source = t.source("numbers", sj.sources.iterable(lambda: range(20)))
+    t.sink("out", sj.sinks.jsonl(tmp_path), t.operator("late", late, source))
+    running = sj.start(t, spark=spark)
+    running.driver.wait(lambda: running.allocation()["late"] == 1, 30)
+    with pytest.raises(TopologyFailed, match=r"(?s)without committing the last batch.*on purpose"):
+        running.stop()
+    with pytest.raises(TopologyFailed):
+        running.stop()
+    assert results(tmp_path) == []

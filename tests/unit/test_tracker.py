@@ -211,11 +211,11 @@ def test_a_source_that_falls_behind_has_its_intended_rate() -> None:
     before = report(arrivals=100, lag_s=1.0)
     behind = report(at_s=112.0, arrivals=200, lag_s=6.0)  # 100 tuples in 5 s of its schedule
     sample = merge([Change(behind, before)])["v"]
-    assert (sample.arrival_rate, sample.lag_s, sample.queue) == (20.0, 6.0, 120)
+    assert (sample.arrival_rate, sample.lag_s) == (20.0, 6.0)
     catching_up = report(at_s=112.0, arrivals=300, lag_s=0.0)  # 200 in 11 s
     assert merge([Change(catching_up, before)])["v"].arrival_rate == pytest.approx(200 / 11)
     stuck = report(at_s=112.0, arrivals=100, lag_s=11.0)
-    assert merge([Change(stuck, before)])["v"].arrival_rate == 0.0
+    assert merge([Change(stuck, before)])["v"].arrival_rate is None
 
 
 def test_every_vertex_has_its_own_sample() -> None:

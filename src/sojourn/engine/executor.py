@@ -30,6 +30,8 @@ from sojourn.engine.wire import PREFIX, Link, decode_bundle
 
 _REPORT_TRACES_S = 0.02
 _BACKLOG_BYTES = 1 << 20
+_WORKER_BYTES = 1 << 20
+_SOURCE_BYTES = 1 << 14  # what is not read must stay with the source, which may shed it
 _FINISH_S = 10.0
 _SETTLE_S = 10.0
 _WAVED_THROUGH = 16  # bundles for later levels that may wait
@@ -84,6 +86,8 @@ class ElasticExecutor:
         self.acks: list[m.Ack] = []
         self.traces_due: float | None = None
         self.exhausted = spec.kind != "source"
+        self.intended_s: float | None = None
+        self.lag_s = 0.0
         self.source_stopped = False
         self.injector = Injector(self.channel, self.emitter)
         self.finish_at: float | None = None
@@ -234,8 +238,11 @@ class ElasticExecutor:
     # workers
 
     def _start_worker(self) -> Link:
-        saved = self.loaded.get(0, b"") if self.spec.kind == "source" else b""
-        link = Link(ask_for_worker(self.control, saved))
+        if self.spec.kind == "source":
+            sock = ask_for_worker(self.control, _SOURCE_BYTES, self.loaded.get(0, b""))
+            link = Link(sock, _SOURCE_BYTES)
+        else:
+            link = Link(ask_for_worker(self.control, _WORKER_BYTES))
         self.loop.add(link, lambda: self._read_worker(link))
         return link
 
@@ -266,9 +273,8 @@ class ElasticExecutor:
                 if message.text:
                     self.channel.send(m.Text(message.text))
             case m.Fed():
-                self.meter.read(
-                    message.read, message.gap_s, message.gap_s2, message.lag_s, time.monotonic()
-                )
+                self.meter.read(message.read, message.gap_s, message.gap_s2)
+                self.intended_s, self.lag_s = message.intended_s, time.time() - message.intended_s
                 self.meter.shed += message.shed
                 self.emitter.add(message.groups)
                 self._note(message.roots, [])
@@ -403,11 +409,10 @@ class ElasticExecutor:
         for worker in self.pool.workers:
             worker.link.send(m.encode(m.Close(committed)))
 
-    def lag_s(self, now_s: float) -> float | None:
-        """How far a source is behind its intended arrivals. While it is held back, what it last
-        said grows by the time since."""
-        meter = self.meter
-        if meter.lag_s is None or self.exhausted:
-            return None if meter.lag_s is None else 0.0
+    def behind_s(self) -> float | None:
+        """How far a source is behind its intended arrivals: as it was when it last read, and
+        growing while it is held back."""
+        if self.intended_s is None:
+            return None
         held = any(worker.link in self.loop.paused for worker in self.pool.workers)
-        return meter.lag_s + (now_s - meter.lag_at_s if held else 0.0)
+        return max(0.0, time.time() - self.intended_s if held else self.lag_s)

@@ -22,6 +22,7 @@ from sojourn.sources import Source
 
 _READ_AHEAD = 2_000
 _MAX_AT_ONCE = 500
+_MAX_BYTES = 1 << 16
 
 
 class _Reader(threading.Thread):
@@ -142,7 +143,7 @@ class Feeder:
         read = shed = 0
         gap_s = gap_s2 = 0.0
         intended = now
-        while self.reader.ahead and read < _MAX_AT_ONCE:
+        while self.reader.ahead and read < _MAX_AT_ONCE and self.router.bytes < _MAX_BYTES:
             intended = self._intended(now)
             if intended > now:
                 break
@@ -164,8 +165,7 @@ class Feeder:
                 roots.append(m.Root(root, made, intended))
         if not read:
             return None
-        lag_s = max(0.0, now - intended)
-        return m.Fed(self.router.collect(), roots, read, shed, lag_s, gap_s, gap_s2)
+        return m.Fed(self.router.collect(), roots, read, shed, self.last or now, gap_s, gap_s2)
 
     def _is_tracked(self, gap_s: float) -> bool:
         """Each tuple with the same chance, such that about `tracked_per_s` of them are: were

@@ -65,12 +65,12 @@ def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.soc
         os._exit(code)
 
 
-def ask_for_worker(control: socket.socket, saved: bytes = b"") -> socket.socket:
-    """Have the host start a worker at the other end of a new socket. `saved` is the position a
-    source resumes from."""
+def ask_for_worker(control: socket.socket, buffer_bytes: int, saved: bytes = b"") -> socket.socket:
+    """Have the host start a worker at the other end of a new socket with such buffers. `saved` is
+    the position a source resumes from."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
     rights = array.array("i", [theirs.fileno()])
     size = len(saved).to_bytes(4, "little")
     control.sendmsg([size], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])

@@ -33,12 +33,14 @@ class Change:
         return self.interval_s - ((self.now.lag_s or 0.0) - before)
 
     @property
-    def rate(self) -> float:
+    def rate(self) -> float | None:
         """Arrivals per second. A source's count in the time of its schedule, so that its rate is
-        the true one also while it falls behind or catches up."""
-        enough = self.intended_s > 0.05 * self.interval_s
-        seconds = self.intended_s if enough else self.interval_s
-        return self.of("arrivals") / seconds if seconds > 0 else 0.0
+        the true one also while it falls behind or catches up; None if it hardly moved on."""
+        if self.interval_s <= 0:
+            return 0.0
+        if self.intended_s < 0.05 * self.interval_s:
+            return None
+        return self.of("arrivals") / self.intended_s
 
     @property
     def emitted(self) -> Counter[str]:
@@ -68,13 +70,14 @@ def _merged(name: str, changes: list[Change]) -> Sample:
     for change in changes:
         emitted.update(change.emitted)
     lags = [r.lag_s for r in reports if r.lag_s is not None]
-    rate = sum(change.rate for change in changes)
+    rates = [rate for change in changes if (rate := change.rate) is not None]
+    rate = sum(rates) if rates else None
     return Sample(
         name=name,
         interval_s=max(change.interval_s for change in changes),
         processors=sum(r.processors for r in reports),
         wanted=sum(r.wanted for r in reports),
-        queue=round(max(lags) * rate) if lags else sum(r.queue for r in reports),
+        queue=sum(r.queue for r in reports),
         arrivals=round(total("arrivals")),
         served=served,
         arrival_rate=rate,

@@ -95,14 +95,14 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
 
 
 class Fed(msgspec.Struct, array_like=True, tag="fed"):
-    """What a source read: output, trees begun, how many seconds behind its time the last value
-    was, and the moments of the gaps between intended arrivals."""
+    """What a source read: output, trees begun, when the last value was meant to arrive, and the
+    moments of the gaps between intended arrivals."""
 
     groups: list[Group]
     roots: list[Root]
     read: int
     shed: int
-    lag_s: float
+    intended_s: float
     gap_s: float
     gap_s2: float
 

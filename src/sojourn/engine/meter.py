@@ -26,8 +26,6 @@ class Meter:
     processors: int = 0
     processor_s: float = 0.0
     processors_since_s: float = 0.0
-    lag_s: float | None = None
-    lag_at_s: float = 0.0
     last_arrival_s: float | None = None
     held_up: bool = False
     regular_from_s: float = 0.0
@@ -53,14 +51,13 @@ class Meter:
             self.gap_s2 += gap * gap
         self.last_arrival_s = now_s
 
-    def read(self, count: int, gap_s: float, gap_s2: float, lag_s: float, now_s: float) -> None:
-        """A source read that many: intended arrivals, of which the last is `lag_s` late."""
+    def read(self, count: int, gap_s: float, gap_s2: float) -> None:
+        """A source read that many, with these moments of the gaps between intended arrivals."""
         self.arrivals += count
         self.served += count
         self.gaps += count
         self.gap_s += gap_s
         self.gap_s2 += gap_s2
-        self.lag_s, self.lag_at_s = lag_s, now_s
 
     def served_some(self, count: int, seconds: float, squares: float) -> None:
         """A worker has processed that many, with these moments of service time."""

@@ -30,7 +30,7 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         emitted=dict(meter.emitted),
         dropped=meter.dropped,
         shed=meter.shed,
-        lag_s=executor.lag_s(now),
+        lag_s=executor.behind_s(),
         started_s=meter.started_s,
         at_s=now,
         batch=-1 if executor.batch is None else executor.batch,

@@ -40,9 +40,10 @@ decode_bundle = msgspec.msgpack.Decoder(Bundle).decode
 class Link:
     """Frames over a stream socket that never blocks: what cannot be sent yet waits in order."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, read_bytes: int = _READ_BYTES) -> None:
         sock.setblocking(False)
         self.sock = sock
+        self.read_bytes = read_bytes
         self.unsent: deque[memoryview] = deque()
         self.unsent_bytes = 0
         self._partial = bytearray()
@@ -79,7 +80,7 @@ class Link:
     def receive(self) -> list[bytes] | None:
         """The frames that have arrived, or None when the peer is gone."""
         try:
-            data = self.sock.recv(_READ_BYTES)
+            data = self.sock.recv(self.read_bytes)
         except BlockingIOError:
             return []
         except ConnectionResetError:

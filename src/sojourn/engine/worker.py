@@ -27,6 +27,7 @@ class Router:
     def __init__(self, routes: tuple[Route, ...], seed: int) -> None:
         self.routes = routes
         self.groups: dict[tuple[int, int], m.Group] = {}
+        self.bytes = 0
         self.ids = random.Random(seed)
 
     def send(self, results: Iterable[Any], root: int | None) -> int:
@@ -43,6 +44,7 @@ class Router:
                 made ^= tuple_id
                 group.traces.append(Trace(len(group.payloads), root, tuple_id))
             group.payloads.append(payload)
+            self.bytes += len(payload)
             if shard >= 0:
                 group.shards.append(shard)
         return made
@@ -67,7 +69,7 @@ class Router:
     def collect(self) -> list[m.Group]:
         """What was gathered."""
         groups = list(self.groups.values())
-        self.groups = {}
+        self.groups, self.bytes = {}, 0
         return groups
 
 
