@@ -15,6 +15,7 @@ Operators that sleep are said to; all others are busy. Compare figures of one ru
 """
 
 import argparse
+import itertools
 import json
 import os
 import pickle
@@ -226,15 +227,27 @@ class Tally(sj.Operator):
 
 
 def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
-    """A chain with state and a file sink at about half of what two cores carry, resized every
+    """A chain with state and a file sink at half of what it carries flat out, resized every
     minute; usage after a minute and at the end."""
-    t = sj.Topology("soak")
-    source = t.source("source", sj.sources.paced(lambda i: i, rate=200))
-    tally = t.operator("tally", Tally, source, key=lambda n: n % 1000, processors=2)
-    with tempfile.TemporaryDirectory() as out:
+
+    def topology(source: sj.Source, out: str) -> sj.Topology:
+        t = sj.Topology("soak")
+        numbers = t.source("source", source)
+        tally = t.operator("tally", Tally, numbers, key=lambda n: n % 1000, processors=2)
         t.sink("out", sj.sinks.jsonl(out), t.operator("same", same, tally, processors=2))
+        return t
+
+    with tempfile.TemporaryDirectory() as out:
+        with sj.start(topology(sj.sources.iterable(itertools.count), out), spark=spark) as running:
+            running.driver.wait(lambda: bool(running.driver.tracker.completed), 60)
+            running.samples()
+            running.driver.wait(lambda: False, 10)
+            sample = running.samples().vertices["out"]
+        full = sample.served / sample.interval_s
+    with tempfile.TemporaryDirectory() as out:
         readings: list[dict[str, Any]] = []
-        with sj.start(t, spark=spark, batch_s=10) as running:
+        source = sj.sources.paced(lambda i: i, rate=full / 2)
+        with sj.start(topology(source, out), spark=spark, batch_s=10) as running:
             for minute in range(1, round(minutes) + 1):
                 found = sojourns(running, 30)
                 running.resize({"tally": 4, "same": 3})
@@ -250,7 +263,12 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
         for kind in early
         if kind in late
     }
-    return {"restarts": restarts, "growth_after_minute_2": grown, "readings": readings}
+    return {
+        "flat_out_per_s": full,
+        "restarts": restarts,
+        "growth_after_minute_2": grown,
+        "readings": readings,
+    }
 
 
 def floor_cpu(count: int) -> float:
