@@ -1,11 +1,13 @@
 """All that crosses between the data path and the control path. Engines, the real one and the
 simulated one, produce samples and take allocations; control knows nothing else of them."""
 
+import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 Allocation = Mapping[str, int]
+QUANTILES = (*map(float, range(1, 100)), 99.5, 99.9)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,15 @@ class Sojourn:
     p95_s: float
     p99_s: float
     max_s: float
+    quantiles: tuple[float, ...] = ()
+
+    def percentile(self, p: float) -> float:
+        """The sojourn that p percent of the trees stayed at or below, or the next percentile of
+        QUANTILES up."""
+        if not self.quantiles:
+            return self.p50_s if p <= 50 else self.p95_s if p <= 95 else self.p99_s
+        place = bisect.bisect_left(QUANTILES, p)
+        return self.quantiles[place] if place < len(QUANTILES) else self.max_s
 
 
 @dataclass(frozen=True)

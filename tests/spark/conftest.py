@@ -30,7 +30,7 @@ def no_process_is_left_behind() -> Iterator[None]:
         await_exit(pid)
 
 
-def await_exit(pid: int, timeout_s: float = 10.0) -> None:
+def await_exit(pid: int, timeout_s: float = 20.0) -> None:
     """Return when a process, of whomever, is gone; complain if it does not go."""
     try:
         descriptor = os.pidfd_open(pid)

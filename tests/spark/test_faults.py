@@ -234,7 +234,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         first.kill()
     assert left
     for pid in left:
-        await_exit(pid, 15.0)
+        await_exit(pid)
     with driver(tmp_path, 400, 0) as second:
         said = second.communicate(timeout=180)[1]
         assert second.returncode == 0, said

@@ -17,6 +17,8 @@ from sojourn.engine import messages as m
 
 # How long an executor waits for a lost driver before it ends itself.
 LOST_AFTER_S = 3.0
+# How long one that starts tries to reach the driver.
+JOIN_AFTER_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class ChannelClient:
         self.monitor = self.socket.get_monitor_socket(
             zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
         )
-        self.lost_at: float | None = time.monotonic() + 30
+        self.lost_at: float | None = time.monotonic() + JOIN_AFTER_S
         self.socket.connect(keys.address)
 
     def fileno(self) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from sojourn.engine import messages as m
 from sojourn.engine.channel import ChannelServer
+from sojourn.engine.interrupts import deferred
 from sojourn.engine.layout import Layout, Place
 from sojourn.engine.merge import Change, merge
 from sojourn.engine.tracker import Tracker
@@ -91,8 +92,8 @@ class Driver(threading.Thread):
         """Whether a condition came true in time. It is looked at whenever something was heard, and
         every now and then, as it may also depend on what is not heard here."""
         deadline = time.monotonic() + timeout_s
-        with self.changed:
-            while (left := deadline - time.monotonic()) > 0:
+        with deferred() as interrupted, self.changed:
+            while (left := deadline - time.monotonic()) > 0 and not interrupted():
                 if self.changed.wait_for(condition, min(left, _LOOK_S)):
                     return True
             return condition()

@@ -17,6 +17,7 @@ from sojourn.engine import messages as m
 from sojourn.engine.build import Plan, own_classes, pickled, shares
 from sojourn.engine.checkpoint import claim
 from sojourn.engine.driver import Driver
+from sojourn.engine.interrupts import deferred
 from sojourn.engine.layout import layout
 from sojourn.engine.session import is_local, keep_jobs_on_interrupt, session
 from sojourn.engine.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
@@ -81,7 +82,9 @@ class Running:
             self.undo.callback(self.driver.end)
             self.undo.callback(self._end_query)
             self.supervisor.start()
-            self.supervisor.started.wait()
+            with deferred() as interrupted:
+                while not self.supervisor.started.wait(0.1) and not interrupted():
+                    continue
             if self.error is not None:
                 raise TopologyFailed(self.error)
             failing.pop_all()

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from sojourn.engine import messages as m
-from sojourn.ports import Sojourn
+from sojourn.ports import QUANTILES, Sojourn
 
 
 @dataclass
@@ -47,7 +47,13 @@ class Tracker:
             return done[min(len(done) - 1, math.ceil(p * len(done)) - 1)]
 
         return Sojourn(
-            len(done), math.fsum(done) / len(done), rank(0.5), rank(0.95), rank(0.99), done[-1]
+            len(done),
+            math.fsum(done) / len(done),
+            rank(0.5),
+            rank(0.95),
+            rank(0.99),
+            done[-1],
+            tuple(rank(p / 100) for p in QUANTILES),
         )
 
     def clear(self) -> None:
