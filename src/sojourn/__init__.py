@@ -3,7 +3,7 @@
 from sojourn import sinks, sources
 from sojourn.errors import InputError
 from sojourn.ports import Sample, Samples, Sojourn
-from sojourn.run import start
+from sojourn.run import ControlledRun, Summary, controlled, run, start
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 from sojourn.topology import Operator, Output, Topology
@@ -11,6 +11,7 @@ from sojourn.topology import Operator, Output, Topology
 __version__ = "0.1.0"
 
 __all__ = [
+    "ControlledRun",
     "InputError",
     "Operator",
     "Output",
@@ -19,7 +20,10 @@ __all__ = [
     "Sink",
     "Sojourn",
     "Source",
+    "Summary",
     "Topology",
+    "controlled",
+    "run",
     "sinks",
     "sources",
     "start",

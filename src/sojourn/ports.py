@@ -83,3 +83,19 @@ class Engine(Protocol):
 
     def resize(self, allocation: Allocation) -> None:
         """Change the processors of some operators; returns once it is under way."""
+
+
+class MachinePool(Protocol):
+    """Machines that can be had and given back."""
+
+    @property
+    def processors_per_machine(self) -> int | None:
+        """How many processors a machine has room for; None: there is but this one, and it takes
+        as many as it is given."""
+
+    def machines(self) -> list[str]:
+        """The machines there are now."""
+
+    def change(self, machines: int) -> str:
+        """Get or give back machines until there are so many, as far as possible; returns what
+        became of it in words. May take long."""

@@ -1,10 +1,25 @@
-"""The composition root: wires engines to what drives them."""
+"""The composition root: wires the engine to what drives it."""
 
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn.settings import EngineSettings
+from sojourn import configuration
+from sojourn.control.controller import Controller, Record, shape_of
+from sojourn.control.journal import Journal
+from sojourn.control.loop import ControlLoop
+from sojourn.control.model import metric_of
+from sojourn.control.negotiator import Negotiator
+from sojourn.errors import InputError
+from sojourn.settings import PREFIX, ControlSettings, EngineSettings, knobs_of
 from sojourn.topology import Topology
+
+_log = logging.getLogger("sojourn")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,3 +42,272 @@ def start(
     from sojourn.engine.running import Running
 
     return Running(topology, checkpoint, master, spark, EngineSettings(**settings))
+
+
+@dataclass(frozen=True)
+class Happened:
+    """A change of the allocation, and why it was made."""
+
+    at_s: float
+    action: str
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a controlled run was like."""
+
+    topology: str
+    seconds: float
+    ticks: int
+    ready: int
+    within_target: int | None
+    mean_sojourn_s: float | None
+    mean_processors: float
+    most_processors: int
+    restarts: int
+    changes: tuple[Happened, ...]
+
+    def as_json(self) -> str:
+        """For other programs."""
+        return json.dumps(asdict(self), indent=2)
+
+
+class ControlledRun:
+    """A topology and the loop that keeps its promise. Use it in a `with` block, or call `stop`."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        engine_settings: EngineSettings,
+        settings: ControlSettings,
+        *,
+        checkpoint: str | Path | None = None,
+        master: str | None = None,
+        spark: "SparkSession | None" = None,
+        journal: str | Path | None = None,
+        advise: bool = False,
+        config: Path | None = None,
+        on_tick: Callable[[Record], None] | None = None,
+    ) -> None:
+        from sojourn.engine.machines import LocalPool
+        from sojourn.engine.running import Running
+
+        shape = shape_of(topology)
+        self.records = _Tally()
+        listeners: list[Callable[[Record], None]] = [self.records]
+        self.journal = Journal(Path(journal), shape) if journal is not None else None
+        if self.journal is not None:
+            listeners.append(self.journal)
+        if on_tick is not None:
+            listeners.append(on_tick)
+        if config is not None:
+            self.config_seen = config.stat().st_mtime_ns
+            listeners.append(lambda _record: self._look_at(config))
+        self.topology = topology
+        self.running = Running(topology, checkpoint, master, spark, engine_settings)
+        self.loop = ControlLoop(
+            self.running,
+            Controller(shape, settings),
+            Negotiator(LocalPool()),
+            listeners,
+            advise,
+        )
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Keep the promise until finite sources are exhausted, for so long, or until stopped."""
+        self.loop.run(seconds, finished=lambda: self.running.await_idle(0.1))
+
+    def start(self) -> "ControlledRun":
+        """Keep it in the background, until `stop`."""
+        threading.Thread(target=self.wait, name="sojourn-control", daemon=True).start()
+        return self
+
+    def submit(self, **changes: Any) -> None:
+        """Go by another max_sojourn, min_sojourn or max_processors from the next tick on."""
+        new = _with_keys(self.loop.settings, _keys(changes), "submitted")
+        configuration.changed_live(self.loop.settings, new)
+        self.loop.submit(new)
+
+    def stop(self) -> Summary:
+        """Stop gracefully and say what it was like."""
+        self.loop.stopping.set()
+        try:
+            self.running.stop()
+        finally:
+            self.loop.negotiator.close()
+            if self.journal is not None:
+                self.journal.close()
+        return self.records.summary(self.topology.name, self.running.restarts)
+
+    def __enter__(self) -> "ControlledRun":
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.loop.stopping.set()
+            self.running.__exit__(kind, error, trace)
+
+    def _look_at(self, config: Path) -> None:
+        """Take up what was changed in the file since it was last read."""
+        changed = config.stat().st_mtime_ns
+        if changed != self.config_seen:
+            self.config_seen = changed
+            try:
+                _, values = configuration.read_file(config)
+                new = _with_keys(self.loop.settings, values, str(config))
+                keys = configuration.changed_live(self.loop.settings, new)
+            except InputError as error:
+                _log.warning("the changed settings are not taken up: %s", error)
+                return
+            self.loop.submit(new)
+            _log.info("taken up from %s: %s", config, ", ".join(keys))
+
+
+class _Tally:
+    """Adds up records as they come."""
+
+    def __init__(self) -> None:
+        self.first_s: float | None = None
+        self.last_s = 0.0
+        self.ticks = self.ready = self.within = 0
+        self.targeted = False
+        self.trees, self.sojourn_s = 0, 0.0
+        self.processors: list[int] = []
+        self.changes: list[Happened] = []
+
+    def __call__(self, record: Record) -> None:
+        if self.first_s is None:
+            self.first_s = record.time_s - record.settings.interval_s
+        self.last_s = record.time_s
+        self.ticks += 1
+        if record.measure is not None:
+            self.ready += 1
+            have = {n: record.measure.operators[n].processors for n in record.wanted}
+            self.processors.append(sum(have.values()))
+            sojourn = record.measure.sojourn
+            if sojourn is not None:
+                self.trees += sojourn.count
+                self.sojourn_s += sojourn.mean_s * sojourn.count
+            target = record.settings.max_sojourn_s
+            if target is not None:
+                self.targeted = True
+                value = metric_of(sojourn, record.settings.percentile)
+                self.within += value is not None and value <= target
+        if record.applied and record.decision.allocation is not None:
+            self.changes.append(
+                Happened(
+                    record.time_s - self.first_s,
+                    str(record.decision.action),
+                    dict(record.wanted),
+                    dict(record.decision.allocation),
+                    record.decision.reason,
+                )
+            )
+
+    def summary(self, topology: str, restarts: int) -> Summary:
+        return Summary(
+            topology=topology,
+            seconds=self.last_s - (self.first_s or 0.0),
+            ticks=self.ticks,
+            ready=self.ready,
+            within_target=self.within if self.targeted else None,
+            mean_sojourn_s=self.sojourn_s / self.trees if self.trees else None,
+            mean_processors=sum(self.processors) / max(1, len(self.processors)),
+            most_processors=max(self.processors, default=0),
+            restarts=restarts,
+            changes=tuple(self.changes),
+        )
+
+
+def controlled(
+    topology: Topology,
+    *,
+    config: str | Path | None = None,
+    conf: Iterable[str] = (),
+    spark: "SparkSession | None" = None,
+    checkpoint: str | Path | None = None,
+    master: str | None = None,
+    journal: str | Path | None = None,
+    advise: bool = False,
+    on_tick: Callable[[Record], None] | None = None,
+    **targets: Any,
+) -> ControlledRun:
+    """Start a topology under control: see `run`."""
+    from sojourn.engine.session import submitted
+
+    path = None if config is None else Path(config)
+    layers = [] if path is None else [configuration.read_file(path)]
+    given = submitted() if spark is None else dict(spark.sparkContext.getConf().getAll())
+    layers.append(("SparkConf", configuration.ours(given)))
+    layers.append(configuration.from_environment(os.environ))
+    layers.append(configuration.from_options(conf))
+    layers.append(("argument", _keys(targets)))
+    engine_settings, settings = configuration.settings_from(layers)
+    check_goal(settings)
+    return ControlledRun(
+        topology,
+        engine_settings,
+        settings,
+        checkpoint=checkpoint,
+        master=master,
+        spark=spark,
+        journal=journal,
+        advise=advise,
+        config=path,
+        on_tick=on_tick,
+    )
+
+
+def run(topology: Topology, *, duration_s: float | None = None, **options: Any) -> Summary:
+    """Run a topology and keep its promise with the fewest processors, until its sources are
+    exhausted, for `duration_s`, or until Ctrl-C; then stop gracefully.
+
+    Give `max_sojourn="500ms"` (with `min_sojourn`, `percentile=99`) or `max_processors=22`. Other
+    options: `checkpoint`, `master` or an existing `spark` session, `config` (a file of settings),
+    `conf` (a list of key=value), `journal` (a file), `advise=True` to change nothing, `on_tick`."""
+    made = controlled(topology, **options)
+    try:
+        made.wait(duration_s)
+    except KeyboardInterrupt:
+        return made.stop()
+    except BaseException:
+        made.__exit__(Exception, None, None)
+        raise
+    return made.stop()
+
+
+def check_goal(settings: ControlSettings) -> None:
+    """There must be something to keep."""
+    if settings.max_sojourn_s is None and settings.max_processors is None:
+        raise InputError(
+            f"what is to be kept? Give a target ({PREFIX}maxSojourn, --max-sojourn 500ms) or a "
+            f"number of processors ({PREFIX}maxProcessors, --max-processors 22)"
+        )
+
+
+def _keys(targets: Mapping[str, Any]) -> dict[str, object]:
+    """Arguments such as max_sojourn as settings' keys."""
+    by_name = {name.removesuffix("_s"): knob for name, knob in knobs_of(ControlSettings).items()}
+    found: dict[str, object] = {}
+    for name, value in targets.items():
+        if name not in by_name:
+            raise InputError(f"run: there is no option {name!r}; known are {', '.join(by_name)}")
+        if value is not None:
+            found[by_name[name].name] = value
+    return found
+
+
+def _with_keys(
+    settings: ControlSettings, values: Mapping[str, object], where: str
+) -> ControlSettings:
+    """Settings with some of them set anew; those of the engine are not control's."""
+    by_key = {knob.name: (name, knob) for name, knob in knobs_of(ControlSettings).items()}
+    known = {key: value for key, value in values.items() if key in by_key}
+    return replace(
+        settings, **{by_key[k][0]: by_key[k][1].parse(v, where) for k, v in known.items()}
+    )

@@ -49,14 +49,18 @@ def parse_number(value: object, what: str) -> float:
     return number
 
 
-def parse_whole(value: object, what: str) -> int:
-    """A whole number of at least 1."""
+def parse_whole(value: object, what: str, least: int = 1) -> int:
+    """A whole number of at least `least`."""
     text = str(value) if isinstance(value, str) else ""
     if text.strip().isdecimal() and len(text) <= _MAX_DIGITS:
         value = int(text)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 10**_MAX_DIGITS:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int)
+        or not least <= value < 10**_MAX_DIGITS
+    ):
         shown = value if isinstance(value, float) else _shown(value)
-        raise InputError(f"{what}: must be a whole number of at least 1; got {shown}")
+        raise InputError(f"{what}: must be a whole number of at least {least}; got {shown}")
     return value
 
 

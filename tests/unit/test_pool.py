@@ -92,7 +92,7 @@ def bundle(*payloads: bytes) -> Bundle:
 
 
 def done(served: int = 1, each_s: float = SLOW_S) -> m.Done:
-    return m.Done([], [], served, served * each_s, served * each_s**2, [], [])
+    return m.Done([], [], served, served * each_s, 0, 0.0, 0.0, [], [])
 
 
 # one queue for all

@@ -142,6 +142,7 @@ def merged(*reports: m.Report) -> dict[str, Sample]:
 def of_service(times: list[float]) -> dict[str, Any]:
     return {
         "served": len(times),
+        "timed": len(times),
         "service_s": sum(times),
         "service_s2": sum(t * t for t in times),
     }

@@ -175,7 +175,7 @@ def test_a_bundle_comes_back_as_it_was() -> None:
         (m.decode_to_worker, m.GiveShard(3, None)),
         (m.decode_to_worker, m.GiveShard(3, b"")),
         (m.decode_from_worker, m.Ended({5: b"state"})),
-        (m.decode_from_worker, m.Done([], [m.Ack(1, 2, 3.0)], 1, 0.1, 0.01, [], ["text"])),
+        (m.decode_from_worker, m.Done([], [m.Ack(1, 2, 3.0)], 1, 0.1, 1, 0.1, 0.01, [], [])),
         (m.decode_to_driver, m.Feedback(1, 7, b"row", 2)),
         (m.decode_to_executor, m.Inject(b"who", 1, 7, b"row", 2)),
     ],

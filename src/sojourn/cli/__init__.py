@@ -9,6 +9,8 @@ from typer.exceptions import TyperException
 from sojourn import __version__
 from sojourn.cli.doctor import doctor
 from sojourn.cli.plan import plan
+from sojourn.cli.replay import replay
+from sojourn.cli.run import run
 from sojourn.errors import InputError
 
 app = typer.Typer(
@@ -35,7 +37,9 @@ def sojourn(
     """Keeps a stream topology's sojourn time under a target with the fewest processors."""
 
 
+app.command()(run)
 app.command()(plan)
+app.command()(replay)
 app.command()(doctor)
 
 

@@ -110,6 +110,7 @@ def build_tasks(
                 threads=operator is not None and operator.concurrency == "thread",
                 keep_going=operator is not None and operator.on_error != "fail",
                 tracked_per_s=plan.settings.tracked_per_s,
+                timed_every=plan.settings.timed_every,
             ),
             kind=kind_of(spec),
             keyed=keyed,

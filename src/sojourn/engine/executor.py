@@ -266,7 +266,9 @@ class ElasticExecutor:
         match message:
             case m.Done():
                 self.pool.done(worker, message)
-                self.meter.served_some(message.served, message.service_s, message.service_s2)
+                self.meter.served_some(
+                    message.served, message.timed, message.service_s, message.service_s2
+                )
                 self.emitter.add(message.groups)
                 self._note([], message.acks)
                 self.on_error.failed(message.failed)

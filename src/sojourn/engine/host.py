@@ -41,6 +41,7 @@ class HostSpec:
     threads: bool
     keep_going: bool
     tracked_per_s: float
+    timed_every: int
 
 
 def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.socket]:
@@ -141,7 +142,7 @@ class _Host:
             else:
                 code = OperatorCode(self.code, spec.vertex, self.shared)
             send_frame(sock, m.encode(m.Ready(os.getpid())))
-            serve(sock, code, spec.routes, seed, spec.keep_going)
+            serve(sock, code, spec.routes, seed, spec.keep_going, spec.timed_every)
         except (BrokenPipeError, ConnectionResetError):
             return  # the executor is gone, and so is the reason to go on
         except Exception:  # noqa: BLE001  # told to the driver, who decides

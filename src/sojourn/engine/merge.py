@@ -64,7 +64,7 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         return sum(change.of(what) for change in changes)
 
     reports = [change.now for change in changes]
-    served, service_s = round(total("served")), total("service_s")
+    served, timed, service_s = round(total("served")), round(total("timed")), total("service_s")
     processor_s = total("processor_s")
     emitted: Counter[str] = Counter()
     for change in changes:
@@ -82,9 +82,9 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         served=served,
         arrival_rate=rate,
         arrival_scv=_scv(round(total("gaps")), total("gap_s"), total("gap_s2")),
-        service_s=service_s / served if served and service_s else None,
-        service_scv=_scv(served, service_s, total("service_s2")),
-        busy=service_s / processor_s if processor_s > 0 else 0.0,
+        service_s=service_s / timed if timed and service_s else None,
+        service_scv=_scv(timed, service_s, total("service_s2")),
+        busy=service_s / timed * served / processor_s if timed and processor_s > 0 else 0.0,
         emitted=dict(emitted),
         dropped=round(total("dropped")),
         shed=round(total("shed")),

@@ -83,11 +83,14 @@ class DeadLetter(msgspec.Struct, array_like=True):
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
-    """What became of the first unanswered Work."""
+    """What became of the first unanswered Work, in `elapsed_s` seconds; service time is that of
+    the `timed` ones."""
 
     groups: list[Group]
     acks: list[Ack]
     served: int
+    elapsed_s: float
+    timed: int
     service_s: float
     service_s2: float
     failed: list[DeadLetter]
@@ -163,6 +166,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     gap_s: float
     gap_s2: float
     served: int
+    timed: int
     service_s: float
     service_s2: float
     processor_s: float

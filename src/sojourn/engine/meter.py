@@ -16,6 +16,7 @@ class Meter:
     gap_s: float = 0.0
     gap_s2: float = 0.0
     served: int = 0
+    timed: int = 0
     service_s: float = 0.0
     service_s2: float = 0.0
     dropped: int = 0
@@ -59,9 +60,10 @@ class Meter:
         self.gap_s += gap_s
         self.gap_s2 += gap_s2
 
-    def served_some(self, count: int, seconds: float, squares: float) -> None:
-        """A worker has processed that many, with these moments of service time."""
+    def served_some(self, count: int, timed: int, seconds: float, squares: float) -> None:
+        """A worker has processed that many, with these moments of service time of some."""
         self.served += count
+        self.timed += timed
         self.service_s += seconds
         self.service_s2 += squares
 

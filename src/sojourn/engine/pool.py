@@ -186,7 +186,7 @@ class Pool:
         items = worker.given.popleft()
         self.given -= len(items)
         if done.served:
-            mean = done.service_s / done.served
+            mean = done.elapsed_s / done.served
             self.service_s += 0.1 * (mean - self.service_s)
         if self.suspects:
             for payload, _, _ in items:

@@ -24,6 +24,7 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         gap_s=meter.gap_s,
         gap_s2=meter.gap_s2,
         served=meter.served,
+        timed=meter.timed,
         service_s=meter.service_s,
         service_s2=meter.service_s2,
         processor_s=meter.processor_s,

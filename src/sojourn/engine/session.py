@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from sojourn.engine.java import find_java
@@ -47,7 +48,7 @@ def session(
         java = find_java(os.environ, Path.home() / ".cache" / "sojourn")
         os.environ.setdefault("JAVA_HOME", str(java.home))
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        master = master or f"local[{slots}]"
+        master = master or submitted().get("spark.master") or f"local[{slots}]"
         builder = SparkSession.builder.master(master).appName(name)
         if is_local(master) or re.match(r"spark://(127\.|localhost)", master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -73,6 +74,14 @@ def session(
             "spark.sql.streaming.realTimeMode.minBatchDuration", f"{batch_s * 1000:.0f}ms"
         )
     return spark
+
+
+def submitted() -> dict[str, str]:
+    """What spark-submit was given, if this is run by it."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 def is_local(master: str) -> bool:

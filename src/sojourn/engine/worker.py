@@ -186,17 +186,24 @@ class SinkCode:
 
 
 def serve(
-    sock: socket.socket, code: Code, routes: tuple[Route, ...], seed: int, keep_going: bool
+    sock: socket.socket,
+    code: Code,
+    routes: tuple[Route, ...],
+    seed: int,
+    keep_going: bool,
+    timed_every: int,
 ) -> None:
     """Answer messages until told to close or the executor is gone. With `keep_going`, a tuple
-    whose processing raises is reported and left; else the worker reports and stops."""
+    whose processing raises is reported and left; else the worker reports and stops. Of every
+    `timed_every`-th tuple the service time is taken, of none if that is 0."""
     router = Router(routes, seed)
+    timer = _Timer(timed_every)
     reader = FrameReader(sock)
     while (frame := reader.read()) is not None:
         message = m.decode_to_worker(frame)
         match message:
             case m.Work():
-                answer: m.FromWorker = _process(message, code, router, keep_going)
+                answer: m.FromWorker = _process(message, code, router, keep_going, timer)
             case m.Begin():
                 code.begin(message.batch, message.epoch)
                 continue
@@ -215,20 +222,41 @@ def serve(
             return
 
 
-def _process(work: m.Work, code: Code, router: Router, keep_going: bool) -> m.Done | m.Fatal:
+class _Timer:
+    """Which tuples are timed."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.left = every
+
+    def is_due(self) -> bool:
+        """Whether the next tuple is."""
+        if self.every < 2:
+            return self.every == 1
+        self.left -= 1
+        if self.left:
+            return False
+        self.left = self.every
+        return True
+
+
+def _process(
+    work: m.Work, code: Code, router: Router, keep_going: bool, timer: _Timer
+) -> m.Done | m.Fatal:
     traces = {trace.index: trace for trace in work.traces}
     acks: list[m.Ack] = []
     failed: list[m.DeadLetter] = []
     text: list[str] = []
-    total = squares = 0.0
+    timed, total, squares = 0, 0.0, 0.0
     shards = work.shards or [-1] * len(work.payloads)
     prints = isinstance(code, SinkCode)
     clock = time.perf_counter
-    started = clock()
+    began = clock()
     for index, payload in enumerate(work.payloads):
         trace = traces.get(index) if traces else None
         root = trace.root if trace else None
         made = 0
+        started = clock() if timer.is_due() else 0.0
         try:
             # A tuple that fails half-way leaves no results, so they are gathered first.
             results = list(code.process(values.loads(payload), shards[index]))
@@ -240,14 +268,24 @@ def _process(work: m.Work, code: Code, router: Router, keep_going: bool) -> m.Do
             if not keep_going:
                 return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
             failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
-        ended = clock()
-        taken = ended - started
-        started = ended
-        total += taken
-        squares += taken * taken
+        if started:
+            taken = clock() - started
+            timed += 1
+            total += taken
+            squares += taken * taken
         if trace is not None:
             acks.append(m.Ack(trace.root, trace.id ^ made, time.time()))
-    return m.Done(router.collect(), acks, len(work.payloads), total, squares, failed, text)
+    return m.Done(
+        groups=router.collect(),
+        acks=acks,
+        served=len(work.payloads),
+        elapsed_s=clock() - began,
+        timed=timed,
+        service_s=total,
+        service_s2=squares,
+        failed=failed,
+        text=text,
+    )
 
 
 def _short(payload: bytes) -> str:

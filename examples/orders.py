@@ -1,0 +1,60 @@
+"""Orders are checked, priced and booked while their number per second rises and falls. Kept under
+its target by
+
+    sojourn run examples/orders.py --max-sojourn 150ms
+
+Checking and pricing wait for a service elsewhere, here a pause of random length, so that their
+processors hardly need a core: this runs on two. Rates, in orders per second: 40 for half a minute,
+then 100, then 30.
+"""
+
+import random
+import time
+from collections.abc import Iterator
+
+import sojourn as sj
+
+RATES = ((30.0, 40.0), (35.0, 100.0), (35.0, 30.0))
+COUNT = int(sum(seconds * rate for seconds, rate in RATES))
+
+
+def order(number: int) -> dict[str, int]:
+    """The order of that number."""
+    return {"number": number, "customer": number * 7919 % 97, "amount": 1 + number % 50}
+
+
+def ask_elsewhere(mean_s: float) -> None:
+    """An answer from another service, after a while."""
+    time.sleep(random.expovariate(1 / mean_s))
+
+
+def check(order: dict[str, int]) -> list[dict[str, int]]:
+    """Is the customer good for it?"""
+    ask_elsewhere(0.025)
+    return [order]
+
+
+def price(order: dict[str, int]) -> list[dict[str, int]]:
+    """What it costs today."""
+    ask_elsewhere(0.040)
+    return [order | {"price": order["amount"] * 3}]
+
+
+class Book(sj.Operator):
+    """Each customer's total."""
+
+    def process(self, order: dict[str, int]) -> Iterator[dict[str, int]]:
+        total = self.state.get(order["customer"], 0) + order["price"]
+        self.state[order["customer"]] = total
+        yield {"customer": order["customer"], "total": total}
+
+
+def topology() -> sj.Topology:
+    """orders → check → price → book → totals."""
+    t = sj.Topology("orders")
+    orders = t.source("orders", sj.sources.paced(order, rate=RATES, count=COUNT))
+    checked = t.operator("check", check, orders, processors=2)
+    priced = t.operator("price", price, checked, processors=2)
+    booked = t.operator("book", Book, priced, key=lambda order: order["customer"], shards=64)
+    t.sink("totals", sj.sinks.jsonl("out/orders"), booked)
+    return t

@@ -1,0 +1,59 @@
+"""An application as the command line names it, `APP.py[:name]`: finds its topology."""
+
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+
+from sojourn.errors import InputError
+from sojourn.topology import Topology
+
+
+def load_topology(app: str) -> Topology:
+    """The topology of a Python file: the one called `name`, a function of that name that makes
+    one, or the only one there is."""
+    file, _, name = app.partition(":")
+    path = Path(file)
+    if not path.is_file():
+        raise InputError(f"{file}: no such file; give the path of a Python file with a Topology")
+    module_name = path.stem
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"{file}: is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except InputError:
+        raise
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise InputError(
+            f"{file}: cannot be loaded: {type(error).__name__}: {error} "
+            f"({where.filename}, line {where.lineno})"
+        ) from error
+    if name:
+        found = getattr(module, name, None)
+        if callable(found):
+            found = found()
+        if not isinstance(found, Topology):
+            raise InputError(f"{file}: {name!r} is no Topology, nor a function that returns one")
+        return found
+    made = {id(v): n for n, v in vars(module).items() if isinstance(v, Topology)}
+    if len(made) == 1:
+        topology: Topology = getattr(module, next(iter(made.values())))
+        return topology
+    build = getattr(module, "topology", None)
+    if not made and callable(build):
+        found = build()
+        if isinstance(found, Topology):
+            return found
+    if not made:
+        raise InputError(
+            f"{file}: has no Topology; define one, or a function topology() that returns one"
+        )
+    names = ", ".join(sorted(made.values()))
+    raise InputError(
+        f"{file}: has several topologies ({names}); say which, as in {file}:{names.split(',')[0]}"
+    )

@@ -1,0 +1,53 @@
+"""`sojourn replay`: decides a journal anew, offline, and says where it would differ."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sojourn.configuration import from_options
+from sojourn.control.journal import read_journal
+from sojourn.control.journal import replay as decide_again
+from sojourn.errors import InputError
+from sojourn.settings import PREFIX, ControlSettings, knobs_of
+
+
+def replay(
+    journal: Annotated[Path, typer.Argument(help="What sojourn run --journal wrote.")],
+    max_sojourn: Annotated[str | None, typer.Option(help="Another target.")] = None,
+    min_sojourn: Annotated[str | None, typer.Option(help="Another T_min.")] = None,
+    max_processors: Annotated[str | None, typer.Option(help="Another K_max.")] = None,
+    percentile: Annotated[str | None, typer.Option(help="Another percentile.")] = None,
+    conf: Annotated[list[str] | None, typer.Option(help="Another setting, key=value.")] = None,
+) -> None:
+    """Decide every interval of a journal again, from what was measured then, perhaps with other
+    settings, and print where the decision would have been another."""
+    _, values = from_options(conf or [])
+    for key, value in (
+        ("maxSojourn", max_sojourn),
+        ("minSojourn", min_sojourn),
+        ("maxProcessors", max_processors),
+        ("percentile", percentile),
+    ):
+        if value is not None:
+            values = {**values, PREFIX + key: value}
+    by_key = {knob.name: (name, knob) for name, knob in knobs_of(ControlSettings).items()}
+    changes: dict[str, Any] = {}
+    for key, text in values.items():
+        if key not in by_key:
+            raise InputError(f"{key}: is no setting of control; docs/settings.md lists them")
+        name, knob = by_key[key]
+        changes[name] = knob.parse(text, "argument")
+    shape, records = read_journal(journal)
+    ticks = differing = 0
+    first_s: float | None = None
+    for replayed in decide_again(shape, records, changes):
+        record = replayed.record
+        first_s = record.time_s if first_s is None else first_s
+        ticks += 1
+        if replayed.differs:
+            differing += 1
+            typer.echo(f"{record.time_s - first_s:7.1f} s")
+            typer.echo(f"    then  {record.decision.action}: {record.decision.reason}")
+            typer.echo(f"    now   {replayed.decision.action}: {replayed.decision.reason}")
+    typer.echo(f"{shape.name}: {ticks} intervals, {differing or 'none'} decided otherwise")

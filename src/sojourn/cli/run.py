@@ -1,0 +1,78 @@
+"""`sojourn run`: a topology kept under its target, with the fewest processors."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sojourn.cli.app import load_topology
+from sojourn.cli.run_view import LineView, LiveView, print_summary
+from sojourn.units import parse_duration
+
+
+def run(
+    app: Annotated[str, typer.Argument(help="APP.py[:name]: a Python file with a Topology.")],
+    max_sojourn: Annotated[
+        str | None, typer.Option(help="Target for the sojourn, such as 500ms.")
+    ] = None,
+    min_sojourn: Annotated[
+        str | None, typer.Option(help="Below it processors are given back.")
+    ] = None,
+    max_processors: Annotated[str | None, typer.Option(help="Processors to use at most.")] = None,
+    percentile: Annotated[
+        str | None, typer.Option(help="The target is for this percentile, such as 99.")
+    ] = None,
+    advise: Annotated[bool, typer.Option("--advise", help="Decide, but change nothing.")] = False,
+    master: Annotated[str | None, typer.Option(help="Spark master; local unless given.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Directory to go on from, and to save to.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings: YAML or properties. Watched while it runs.")
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="One setting, key=value; may be repeated.")
+    ] = None,
+    duration: Annotated[str | None, typer.Option(help="Stop after so long.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Write every decision here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Run a topology and keep its promise with the fewest processors. Ctrl-C stops it cleanly."""
+    from sojourn.run import controlled
+
+    seconds = None if duration is None else parse_duration(duration, "--duration")
+    topology = load_topology(app)
+    view = (
+        LiveView()
+        if sys.stdout.isatty() and not as_json
+        else LineView(sys.stderr if as_json else sys.stdout)
+    )
+    typer.echo("starting Spark …", err=True)
+    made = controlled(
+        topology,
+        max_sojourn=max_sojourn,
+        min_sojourn=min_sojourn,
+        max_processors=max_processors,
+        percentile=percentile,
+        config=config,
+        conf=conf or [],
+        checkpoint=checkpoint,
+        master=master,
+        journal=journal,
+        advise=advise,
+        on_tick=view,
+    )
+    try:
+        with view:
+            made.wait(seconds)
+    except KeyboardInterrupt:
+        typer.echo("stopping …", err=True)
+    except BaseException:
+        made.__exit__(Exception, None, None)
+        raise
+    summary = made.stop()
+    if as_json:
+        typer.echo(summary.as_json())
+    else:
+        print_summary(summary)

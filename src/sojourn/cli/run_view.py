@@ -1,0 +1,145 @@
+"""What `sojourn run` shows: a live table on a terminal, plain lines elsewhere, and a summary.
+Fed with tick records, and knows nothing else."""
+
+from types import TracebackType
+from typing import IO
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from sojourn.control.controller import Record
+from sojourn.control.model import metric_of
+from sojourn.run import Summary
+from sojourn.units import format_duration as told
+
+
+def _sojourn_line(record: Record) -> str:
+    """Measured against the target, in words."""
+    settings, measure = record.settings, record.measure
+    what = "mean sojourn" if settings.percentile is None else f"p{settings.percentile:g} sojourn"
+    value = metric_of(measure.sojourn if measure else None, settings.percentile)
+    text = f"{what} {'unknown' if value is None else told(value)}"
+    if settings.max_sojourn_s is not None:
+        text += f" of {told(settings.max_sojourn_s)}"
+    if record.estimate_s is not None:
+        text += f" (model: {told(record.estimate_s)})"
+    return text
+
+
+class LineView:
+    """One line per tick."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self.out = out
+        self.first_s: float | None = None
+
+    def __call__(self, record: Record) -> None:
+        if self.first_s is None:
+            self.first_s = record.time_s - record.settings.interval_s
+        parts = [f"{record.time_s - self.first_s:6.1f} s"]
+        if record.measure is not None:
+            parts.append(f"{record.measure.external_rate:7.1f}/s in")
+            parts.append(_sojourn_line(record))
+            parts.append(
+                " ".join(
+                    f"{name} {record.measure.operators[name].processors}" for name in record.wanted
+                )
+            )
+        done = "" if record.applied or record.decision.allocation is None else " (advice)"
+        parts.append(f"{record.decision.action}{done}: {record.decision.reason}")
+        typer.echo("  ".join(parts), file=self.out)
+
+    def __enter__(self) -> "LineView":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+
+class LiveView:
+    """A table that changes in place."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.live = Live(
+            Text("waiting for the first interval …"), console=console, auto_refresh=False
+        )
+        self.changes: list[str] = []
+        self.first_s: float | None = None
+
+    def __call__(self, record: Record) -> None:
+        if self.first_s is None:
+            self.first_s = record.time_s - record.settings.interval_s
+        since = record.time_s - self.first_s
+        if record.applied:
+            self.changes.append(
+                f"{since:.0f} s  {record.decision.action}: {record.decision.reason}"
+            )
+        self.live.update(self.render(record, since), refresh=True)
+
+    def render(self, record: Record, since_s: float) -> Group:
+        """The whole screen."""
+        table = Table(
+            title=f"{_sojourn_line(record)}   after {since_s:.0f} s", title_justify="left"
+        )
+        for column in ("operator", "λ /s", "μ /s", "utilization", "processors", "queue"):
+            table.add_column(column, justify="left" if column == "operator" else "right")
+        if record.measure is not None:
+            for name, operator in record.measure.operators.items():
+                rate = f"{1 / operator.service_s:.1f}" if operator.service_s else "–"
+                wanted = record.wanted.get(name)
+                have = str(operator.processors)
+                if wanted is not None and wanted != operator.processors:
+                    have += f" → {wanted}"
+                table.add_row(
+                    Text(name),
+                    f"{operator.arrival_rate:.1f}",
+                    rate,
+                    f"{operator.busy:.0%}",
+                    have,
+                    str(operator.queue),
+                )
+        decision = Text(f"{record.decision.action}: {record.decision.reason}")
+        return Group(table, decision, *(Text(line, style="dim") for line in self.changes[-5:]))
+
+    def __enter__(self) -> "LiveView":
+        self.live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.live.__exit__(kind, error, trace)
+
+
+def print_summary(summary: Summary) -> None:
+    """The run in words."""
+    typer.echo()
+    typer.echo(
+        f"{summary.topology}: {told(summary.seconds)} under control, {summary.ticks} intervals"
+    )
+    if summary.within_target is not None and summary.ready:
+        share = summary.within_target / summary.ready
+        typer.echo(
+            f"  within the target in {summary.within_target} of {summary.ready} ({share:.0%})"
+        )
+    if summary.mean_sojourn_s is not None:
+        typer.echo(f"  mean sojourn {told(summary.mean_sojourn_s)}")
+    typer.echo(
+        f"  processors {summary.mean_processors:.1f} on average, {summary.most_processors} at most"
+    )
+    if summary.restarts:
+        typer.echo(f"  restarts after failures: {summary.restarts}")
+    typer.echo(f"  changes: {len(summary.changes) or 'none'}")
+    for change in summary.changes:
+        typer.echo(f"    {change.at_s:6.1f} s  {change.action}: {change.reason}")

@@ -1,0 +1,1 @@
+"""The control path, once per interval: measure → model → decide → apply."""

@@ -1,0 +1,76 @@
+"""The loop: one tick is measure → model → decide → apply, and yields one record, which is at once
+the log line, the journal entry and what a test asserts. Fed by an engine; the pool of machines,
+the journal and the screen hang on to it."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from sojourn.control.controller import Controller, Record
+from sojourn.control.decide import Action
+from sojourn.control.negotiator import Negotiator
+from sojourn.ports import Engine
+from sojourn.settings import ControlSettings
+
+Listener = Callable[[Record], None]  # who is told of every tick
+
+
+class ControlLoop:
+    """Ticks once per interval until stopped. Nothing that goes wrong in a tick gets out of it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        controller: Controller,
+        negotiator: Negotiator,
+        listeners: list[Listener],
+        advise: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.engine, self.controller, self.negotiator = engine, controller, negotiator
+        self.listeners, self.advise, self.clock = listeners, advise, clock
+        self.settings = controller.settings
+        self.stopping = threading.Event()
+        self.busy_s = 0.0
+
+    def submit(self, settings: ControlSettings) -> None:
+        """Go by other settings from the next tick on."""
+        self.settings = settings
+
+    def run(
+        self, seconds: float | None = None, finished: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Until stopped, finished, or for so long."""
+        start = self.clock()
+        due = start
+        while not self.stopping.is_set():
+            due += self.controller.settings.interval_s
+            end = due if seconds is None else min(due, start + seconds)
+            if self.stopping.wait(max(0.0, end - self.clock())):
+                return
+            if seconds is not None and self.clock() >= start + seconds:
+                return
+            self.tick()
+            if finished():
+                return
+            due = max(due, self.clock() - self.controller.settings.interval_s)
+
+    def tick(self) -> Record:
+        """One turn of measure → model → decide → apply."""
+        samples = self.engine.samples()
+        began = time.thread_time()
+        self.controller.settings = self.settings
+        record = self.controller.step(samples, self.negotiator.capacity, self.advise)
+        if record.applied:
+            self._apply(record)
+        if not self.advise and record.decision.action is not Action.NOT_READY:
+            needed = record.decision.needed or sum(self.controller.wanted.values())
+            self.negotiator.want(needed)
+        for listener in self.listeners:
+            listener(record)
+        self.busy_s += time.thread_time() - began
+        return record
+
+    def _apply(self, record: Record) -> None:
+        assert record.decision.allocation is not None
+        self.engine.resize(record.decision.allocation)

@@ -1,0 +1,130 @@
+"""Model: from measures to an open queueing network, and what it expects of an allocation, set right
+by what was learned from measured against estimated. Fed by `measure`; feeds `decide`. Pure."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sojourn.control.measure import Measure, NotReady
+from sojourn.errors import InputError
+from sojourn.ports import Sojourn
+from sojourn.queueing.network import Network, traffic
+from sojourn.queueing.station import Station
+from sojourn.settings import ControlSettings
+
+_IDLE_SERVICE_S = 1e-3  # of an operator that has had nothing to do yet
+_PAIRS = 50
+_LIKE_POISSON = (0.75, 1.33)
+
+
+def network_of(
+    measure: Measure, settings: ControlSettings, drain_s: float | None = None
+) -> Network | NotReady:
+    """The topology as a network. With `drain_s`, arrival rates are so much higher that what waits
+    would be gone after so long."""
+    external = {name: measure.entering.get(name, 0.0) for name in measure.operators}
+    gains = {
+        (sender, receiver): gain
+        for sender, operator in measure.operators.items()
+        for receiver, gain in operator.gains.items()
+    }
+    if not measure.external_rate > 0:
+        return NotReady("nothing arrives")
+    try:
+        rates = traffic(external, gains)
+        stations = {}
+        for name, operator in measure.operators.items():
+            rate = rates[name]
+            if operator.service_s is None and rate > 0:
+                return NotReady(f"no service times of {name!r} yet")
+            if drain_s is not None:
+                rate += _excess(operator.queue, rate, operator.service_s) / drain_s
+            stations[name] = _station(
+                rate,
+                operator.service_s or _IDLE_SERVICE_S,
+                operator.arrival_scv,
+                operator.service_scv,
+                settings.model,
+            )
+        return Network(stations, measure.external_rate)
+    except InputError as error:
+        return NotReady(str(error))
+
+
+def _excess(queue: int, rate: float, service_s: float | None) -> float:
+    """Tuples that wait beyond what is usual: as many as are in service, and again."""
+    usual = 2 * rate * (service_s or 0.0) + 10
+    return max(0.0, queue - usual)
+
+
+def _station(
+    rate: float, service_s: float, arrival_scv: float | None, service_scv: float | None, model: str
+) -> Station:
+    arrival, service = arrival_scv, service_scv
+    if model == "mmk" or arrival is None or service is None:
+        return Station(rate, 1 / service_s)
+    low, high = _LIKE_POISSON
+    if model == "auto" and low <= (arrival + service) / 2 <= high:
+        return Station(rate, 1 / service_s)
+    return Station(rate, 1 / service_s, min(arrival, 100.0), min(service, 100.0))
+
+
+@dataclass(frozen=True)
+class Bias:
+    """What measured sojourn makes of the estimated: a + b·estimate, by a regression that leans
+    towards a = 0 and b = 1 while it has seen little (DRS §V-C, on figure 7)."""
+
+    pairs: tuple[tuple[float, float], ...] = ()
+    offset_s: float = 0.0
+    slope: float = 1.0
+
+    def correct(self, estimate_s: float) -> float:
+        """What will be measured where the model expects this."""
+        if not math.isfinite(estimate_s):
+            return estimate_s
+        return max(0.1 * estimate_s, self.offset_s + self.slope * estimate_s)
+
+    def estimate_for(self, measured_s: float) -> float:
+        """What the model must expect for this to be measured; may be out of reach."""
+        return (measured_s - self.offset_s) / self.slope
+
+    def learn(self, estimate_s: float, measured_s: float) -> "Bias":
+        """Take one more interval into account."""
+        if not (math.isfinite(estimate_s) and estimate_s > 0 and measured_s > 0):
+            return self
+        pairs = (*self.pairs, (estimate_s, measured_s))[-_PAIRS:]
+        offset_s, slope = _regression(pairs)
+        return Bias(pairs, offset_s, slope)
+
+
+def _regression(pairs: tuple[tuple[float, float], ...]) -> tuple[float, float]:
+    """Least squares of relative errors, with a prior worth one interval on each coefficient."""
+    scale = sum(m for _, m in pairs) / len(pairs)
+    # Unknowns: offset/scale and slope - 1. Rows: (scale/m, e/m) · (x, y) = (m - e)/m.
+    xx = yy = 1.0
+    xy = xr = yr = 0.0
+    for e, m in pairs:
+        p, q, r = scale / m, e / m, (m - e) / m
+        xx += p * p
+        yy += q * q
+        xy += p * q
+        xr += p * r
+        yr += q * r
+    determinant = xx * yy - xy * xy
+    x = (xr * yy - yr * xy) / determinant
+    y = (yr * xx - xr * xy) / determinant
+    return x * scale, min(10.0, max(0.1, 1 + y))
+
+
+def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None:
+    """The measured figure that a target is for."""
+    if sojourn is None:
+        return None
+    return sojourn.mean_s if percentile is None else sojourn.percentile(percentile)
+
+
+def estimate_of(network: Network, allocation: Mapping[str, int], percentile: float | None) -> float:
+    """The same figure as the model expects it, uncorrected; infinite if a station is unstable."""
+    if percentile is None:
+        return network.mean_sojourn(allocation)
+    return network.percentile(allocation, percentile)

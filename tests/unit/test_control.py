@@ -1,0 +1,465 @@
+"""The control loop over a fake engine that behaves as the model says, in virtual time."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.control.controller import Controller, Record, Shape
+from sojourn.control.decide import Action, Limits
+from sojourn.control.journal import Journal, read_journal, replay
+from sojourn.control.loop import ControlLoop
+from sojourn.control.measure import smoothed
+from sojourn.control.model import Bias
+from sojourn.control.negotiator import Negotiator
+from sojourn.errors import InputError
+from sojourn.ports import Allocation, Sample, Samples, Sojourn
+from sojourn.queueing.station import Station
+from sojourn.settings import ControlSettings
+
+SHAPE = Shape(
+    "chain",
+    {"in": "source", "parse": "operator", "match": "operator", "out": "sink"},
+    Limits({"parse": 1, "match": 1}, {"match": 64}, {"out": 1}),
+    {"parse": 1, "match": 2},
+)
+
+
+@dataclass
+class FakeEngine:
+    """in → parse → match → out. Queues grow where processors are too few, and sojourns are what
+    M/M/k says plus the time to work the queue off; a resize takes effect at once, or not at all."""
+
+    rate: float = 50.0
+    service_s: Mapping[str, float] = field(
+        default_factory=lambda: {"parse": 0.010, "match": 0.030, "out": 0.0001}
+    )
+    allocation_now: dict[str, int] = field(default_factory=lambda: {**SHAPE.start, "out": 1})
+    interval_s: float = 5.0
+    time_s: float = 1000.0
+    noise: float = 0.0
+    overhead_s: float = 0.005
+    deaf: bool = False
+    contention: float = 1.0  # service gets so much slower per processor beyond four
+    queues: dict[str, float] = field(default_factory=lambda: {"parse": 0, "match": 0, "out": 0})
+    draw: random.Random = field(default_factory=lambda: random.Random(1))
+    resizes: list[dict[str, int]] = field(default_factory=list)
+
+    def samples(self) -> Samples:
+        self.time_s += self.interval_s
+        rate = self.rate * max(0.1, self.draw.gauss(1, self.noise))
+        slower = self.contention ** max(0, sum(self.allocation().values()) - 4)
+        vertices = {"in": self._sample("in", rate, None, {"parse": round(rate * 5)})}
+        total = self.overhead_s
+        onward = {"parse": "match", "match": "out"}
+        for name, base_s in self.service_s.items():
+            service_s = base_s * slower
+            k = self.allocation_now[name]
+            capacity = k / service_s
+            waiting = max(0.0, self.queues[name] + (rate - capacity) * self.interval_s)
+            total += (self.queues[name] + waiting) / 2 / capacity
+            if rate < capacity:
+                total += Station(rate, 1 / service_s).mean_sojourn(k)
+            self.queues[name] = waiting
+            emitted = {onward[name]: round(rate * 5)} if name in onward else {}
+            vertices[name] = self._sample(name, rate, service_s, emitted)
+        total *= max(0.1, self.draw.gauss(1, self.noise))
+        sojourn = Sojourn(round(rate), total, total, 2 * total, 3 * total, 4 * total)
+        return Samples(self.time_s, vertices, sojourn, 0)
+
+    def _sample(
+        self, name: str, rate: float, service_s: float | None, emitted: dict[str, int]
+    ) -> Sample:
+        k = self.allocation_now.get(name, 1)
+        return Sample(
+            name=name,
+            interval_s=self.interval_s,
+            processors=k,
+            wanted=k,
+            queue=round(self.queues.get(name, 0)),
+            arrivals=round(rate * 5),
+            served=round(rate * 5),
+            arrival_rate=rate,
+            arrival_scv=1.0,
+            service_s=service_s,
+            service_scv=1.0,
+            busy=0.5,
+            emitted=emitted,
+            lag_s=0.0 if name == "in" else None,
+        )
+
+    def allocation(self) -> dict[str, int]:
+        return {n: k for n, k in self.allocation_now.items() if n != "out"}
+
+    def resize(self, allocation: Allocation) -> None:
+        self.resizes.append(dict(allocation))
+        if not self.deaf:
+            self.allocation_now.update(allocation)
+
+
+class OnePool:
+    """This machine, without a bound."""
+
+    processors_per_machine: int | None = None
+
+    def machines(self) -> list[str]:
+        return ["here"]
+
+    def change(self, machines: int) -> str:
+        raise AssertionError(f"nobody should ask for {machines}")
+
+
+def loop(engine: FakeEngine, advise: bool = False, **settings: Any) -> ControlLoop:
+    controller = Controller(SHAPE, ControlSettings(**settings))
+    made = ControlLoop(engine, controller, Negotiator(OnePool()), [], advise)
+    assert made.tick().decision.action is Action.NOT_READY  # the first interval
+    return made
+
+
+def ticks(control: ControlLoop, count: int) -> list[Record]:
+    return [control.tick() for _ in range(count)]
+
+
+def acted(records: list[Record]) -> list[Record]:
+    return [record for record in records if record.applied]
+
+
+def test_a_load_step_is_answered_within_three_intervals() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 10)
+    engine.rate = 100
+    after = ticks(control, 3)
+    assert acted(after)[0].decision.action is Action.ADD
+    assert after[-1].samples.sojourn is not None
+    assert after[-1].samples.sojourn.mean_s < 0.1
+    assert "'match'" in acted(after)[0].decision.reason
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
+def test_steady_load_causes_no_change(noise: float) -> None:
+    engine = FakeEngine(rate=50, noise=noise)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 20)
+    assert acted(ticks(control, 120)) == []
+
+
+def test_a_falling_load_gives_processors_back_when_it_has_been_calm() -> None:
+    engine = FakeEngine(rate=200)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 20)
+    high = sum(engine.allocation().values())
+    engine.rate = 30
+    records = ticks(control, 20)
+    removed = acted(records)
+    assert [r.decision.action for r in removed] == [Action.REMOVE]
+    assert removed[0].number > 20 + 30 / 5
+    assert sum(engine.allocation().values()) < high
+    last = records[-1].samples.sojourn
+    assert last is not None
+    assert last.mean_s < 0.1
+
+
+def test_the_fewest_processors_are_used() -> None:
+    engine = FakeEngine(rate=50)
+    engine.allocation_now.update(parse=5, match=20)
+    control = loop(engine, max_sojourn_s=0.2)
+    control.controller.wanted = {"parse": 5, "match": 20}
+    ticks(control, 20)
+    assert engine.allocation() == {"parse": 1, "match": 2}
+
+
+def test_with_a_lower_bound_nothing_is_given_back_above_it() -> None:
+    engine = FakeEngine(rate=50)
+    engine.allocation_now.update(parse=5, match=20)
+    control = loop(engine, max_sojourn_s=0.2, min_sojourn_s=0.02)
+    control.controller.wanted = {"parse": 5, "match": 20}
+    assert acted(ticks(control, 20)) == []
+
+
+def test_with_only_a_number_of_processors_they_are_placed_best() -> None:
+    engine = FakeEngine(rate=80)
+    control = loop(engine, max_processors=7)
+    ticks(control, 5)
+    assert sum(engine.allocation().values()) <= 7
+    assert engine.allocation()["match"] == 5
+    assert len(engine.resizes) == 1
+
+
+def test_the_right_number_in_the_wrong_places_is_moved() -> None:
+    engine = FakeEngine(rate=70)
+    engine.allocation_now.update(parse=6, match=3)
+    control = loop(engine, max_sojourn_s=0.15, min_sojourn_s=0.01)
+    control.controller.wanted = {"parse": 6, "match": 3}
+    moved = acted(ticks(control, 4))
+    assert [r.decision.action for r in moved] == [Action.MOVE]
+    assert sum(engine.allocation().values()) == 9
+
+
+def test_too_few_processors_are_placed_best_and_it_says_how_many_are_needed() -> None:
+    engine = FakeEngine(rate=80)
+    control = loop(engine, max_sojourn_s=0.06, max_processors=5)
+    (first, *_) = acted(ticks(control, 3))
+    assert sum(engine.allocation().values()) == 5
+    assert first.decision.needed is not None
+    assert first.decision.needed > 5
+    assert "5 may be used" in first.decision.reason
+
+
+def test_a_target_below_the_bound_is_told_and_the_best_is_done() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.02)
+    records = ticks(control, 30)
+    assert any("cannot be had" in r.decision.reason for r in records)
+    assert sum(engine.allocation().values()) < 12  # not ever more
+    assert acted(records[10:]) == []
+
+
+def test_an_overload_whatever_it_gets_is_infeasible() -> None:
+    engine = FakeEngine(rate=5000)
+    control = loop(engine, max_sojourn_s=0.1, max_processors=20)
+    first, *rest = ticks(control, 8)
+    assert first.decision.action is Action.ADD
+    assert "using all there is" in first.decision.reason
+    assert sum(engine.allocation().values()) == 20
+    assert rest[-1].decision.action is Action.INFEASIBLE
+    assert "nothing more can be done" in rest[-1].decision.reason
+    assert len(engine.resizes) == 1
+
+
+def test_a_topology_that_is_slower_with_more_processors_goes_back() -> None:
+    """As on a machine with too few cores."""
+    engine = FakeEngine(rate=60, contention=1.6)
+    engine.allocation_now.update(parse=1, match=3)
+    control = loop(engine, max_sojourn_s=0.06)
+    control.controller.wanted = {"parse": 1, "match": 3}
+    records = ticks(control, 30)
+    first, second, *later = acted(records)
+    assert (first.decision.action, second.decision.action) == (Action.ADD, Action.ROLL_BACK)
+    assert later == []
+    assert engine.allocation() == {"parse": 1, "match": 3}
+    assert "rolled back" in records[-1].decision.reason
+    assert acted(ticks(control, 120))  # it is tried again after the hold-off
+
+
+def test_advice_changes_nothing() -> None:
+    engine = FakeEngine(rate=200)
+    control = loop(engine, advise=True, max_sojourn_s=0.1)
+    records = ticks(control, 10)
+    assert any(r.decision.action is Action.ADD for r in records)
+    assert not acted(records)
+    assert engine.resizes == []
+
+
+def test_an_executor_that_never_answers_is_asked_again() -> None:
+    engine = FakeEngine(rate=100, deaf=True)
+    control = loop(engine, max_sojourn_s=0.1)
+    records = ticks(control, 12)
+    actions = [r.decision.action for r in records]
+    assert actions[0] is Action.ADD
+    assert Action.SETTLING in actions
+    retried = [r for r in records if r.decision.action is Action.RETRY]
+    assert retried
+    assert "asking again" in retried[0].decision.reason
+    assert all(resize == engine.resizes[0] for resize in engine.resizes)
+
+
+def broken(samples: Samples, how: str) -> Samples:
+    vertices = dict(samples.vertices)
+    match how:
+        case "missing":
+            del vertices["match"]
+        case "backwards":
+            return replace(samples, time_s=samples.time_s - 3600)
+        case "stale":
+            return replace(samples, time_s=samples.time_s + 3600)
+        case "stuck":
+            vertices["in"] = replace(vertices["in"], arrival_rate=None)
+        case "nothing":
+            vertices["in"] = replace(vertices["in"], arrival_rate=0.0, emitted={}, served=0)
+        case "unserved":
+            vertices["match"] = replace(vertices["match"], service_s=None, served=0)
+        case "nan":
+            vertices["in"] = replace(vertices["in"], arrival_rate=float("nan"))
+    return replace(samples, vertices=vertices)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("missing", "no samples of 'match'"),
+        ("backwards", "the clock went backwards"),
+        ("stale", "old"),
+        ("stuck", "not known"),
+        ("nothing", "nothing arrives"),
+        ("nan", "not known"),
+    ],
+)
+def test_bad_data_changes_nothing(how: str, reason: str) -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 5)
+    engine.rate = 200
+    record = control.controller.step(broken(engine.samples(), how), None)
+    assert record.decision.action is Action.NOT_READY
+    assert reason in record.decision.reason
+    assert not record.applied
+
+
+def test_without_service_times_there_is_no_decision() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    record = control.controller.step(broken(engine.samples(), "unserved"), None)
+    assert record.decision.action is Action.NOT_READY
+    assert "no service times of 'match'" in record.decision.reason
+
+
+def test_samples_of_a_past_allocation_are_not_judged() -> None:
+    engine = FakeEngine(rate=100)
+    control = loop(engine, max_sojourn_s=0.1)
+    first = control.tick()
+    assert first.applied
+    late = replace(engine.samples(), time_s=first.time_s + 1)
+    record = control.controller.step(late, None)
+    assert record.decision.action is Action.SETTLING
+
+
+def test_a_target_can_be_changed_while_it_runs() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.5)
+    ticks(control, 12)
+    before = sum(engine.allocation().values())
+    control.submit(ControlSettings(max_sojourn_s=0.06))
+    ticks(control, 5)
+    assert sum(engine.allocation().values()) > before
+
+
+def test_percentile_targets() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.3, percentile=99.0)
+    ticks(control, 12)
+    sojourn = engine.samples().sojourn
+    assert sojourn is not None
+    assert sojourn.p99_s < 0.3
+
+
+def test_a_journal_decides_the_same_again_and_says_where_it_would_differ(tmp_path: Path) -> None:
+    engine = FakeEngine(rate=50, noise=0.03)
+    journal = Journal(tmp_path / "journal.jsonl", SHAPE)
+    controller = Controller(SHAPE, ControlSettings(max_sojourn_s=0.1))
+    control = ControlLoop(engine, controller, Negotiator(OnePool()), [journal])
+    ticks(control, 8)
+    engine.rate = 110
+    ticks(control, 8)
+    engine.rate = 40
+    ticks(control, 15)
+    journal.close()
+    shape, records = read_journal(tmp_path / "journal.jsonl")
+    again = list(replay(shape, records, {}))
+    assert len(again) == 31
+    assert [r.record.number for r in again if r.differs] == []
+    shape, records = read_journal(tmp_path / "journal.jsonl")
+    stricter = [r for r in replay(shape, records, {"max_sojourn_s": 0.055}) if r.differs]
+    assert stricter
+    (tmp_path / "other").write_text("{}\n", encoding="utf-8")
+    with pytest.raises(InputError, match="is no journal"):
+        read_journal(tmp_path / "other")
+
+
+def test_bias_is_an_offset_or_a_slope_as_the_data_say() -> None:
+    offset = Bias()
+    for estimate in (0.005, 0.010, 0.020, 0.040) * 5:
+        offset = offset.learn(estimate, estimate + 0.010)
+    assert offset.correct(0.1) == pytest.approx(0.11, rel=0.05)
+    slope = Bias()
+    for estimate in (0.1, 0.2, 0.4) * 5:
+        slope = slope.learn(estimate, 0.6 * estimate)
+    assert slope.correct(1.0) == pytest.approx(0.6, rel=0.1)
+    assert slope.estimate_for(slope.correct(0.3)) == pytest.approx(0.3)
+
+
+def test_smoothing_by_window_and_by_alpha() -> None:
+    engine = FakeEngine()
+    control = loop(engine, max_sojourn_s=1.0)
+    for rate in (10.0, 20.0, 60.0):
+        engine.rate = rate
+        control.tick()
+    past = control.controller.past
+    window = ControlSettings(window=2)
+    assert smoothed(past, window).external_rate == pytest.approx(40)
+    alpha = ControlSettings(smoothing="alpha", alpha=0.5)
+    assert smoothed(past, alpha).external_rate == pytest.approx((10 / 4 + 20 / 2 + 60) / 1.75)
+
+
+def test_one_wild_service_time_is_not_believed() -> None:
+    engine = FakeEngine()
+    control = loop(engine, max_sojourn_s=1.0)
+    ticks(control, 4)
+    engine.service_s = {**engine.service_s, "match": 1.0}
+    control.tick()
+    past = control.controller.past
+    believed = smoothed(past, control.controller.settings).operators["match"].service_s
+    assert believed == pytest.approx(0.030)
+    control.tick()
+    past = control.controller.past
+    believed = smoothed(past, control.controller.settings).operators["match"].service_s
+    assert believed is not None
+    assert believed > 0.3
+
+
+class SlowPool:
+    """Machines of four processors; may refuse."""
+
+    processors_per_machine = 4
+
+    def __init__(self, most: int = 10) -> None:
+        self.names = ["m0"]
+        self.most = most
+
+    def machines(self) -> list[str]:
+        return list(self.names)
+
+    def change(self, machines: int) -> str:
+        if machines > self.most:
+            raise RuntimeError("the quota is used up")
+        self.names = [f"m{i}" for i in range(machines)]
+        return "done"
+
+
+def test_machines_follow_the_processors() -> None:
+    engine = FakeEngine(rate=50)
+    pool = SlowPool()
+    negotiator = Negotiator(pool)
+    controller = Controller(SHAPE, ControlSettings(max_sojourn_s=0.1))
+    control = ControlLoop(engine, controller, negotiator, [])
+    for rate in (50.0, 150.0):
+        engine.rate = rate
+        for _ in range(6):
+            control.tick()
+            negotiator.close()
+    assert len(pool.names) > 1
+    assert sum(engine.allocation().values()) <= 4 * len(pool.names)
+    sojourn = engine.samples().sojourn
+    assert sojourn is not None
+    assert sojourn.mean_s < 0.1
+    engine.rate = 30
+    for _ in range(20):
+        control.tick()
+        negotiator.close()
+    assert len(pool.names) == 1
+
+
+def test_a_refusal_of_machines_is_an_answer() -> None:
+    engine = FakeEngine(rate=150)
+    negotiator = Negotiator(SlowPool(most=1))
+    control = ControlLoop(
+        engine, Controller(SHAPE, ControlSettings(max_sojourn_s=0.1)), negotiator, []
+    )
+    for _ in range(3):
+        control.tick()
+        negotiator.close()
+    assert "quota" in negotiator.answers[0].words
+    assert sum(engine.allocation().values()) <= 4
