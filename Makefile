@@ -6,10 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run test check bench clean
+.PHONY: run test check docs bench clean
 
 run: $(VENV)/.run
-	$(BIN)/python examples/wordcount.py
+	$(BIN)/sojourn run examples/orders.py --max-sojourn 150ms
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
@@ -19,6 +19,9 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.dev
+	$(BIN)/python -c 'from sojourn.configuration import reference; print(reference(), end="")' > docs/settings.md
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/optimizer.py

@@ -115,8 +115,8 @@ def reference() -> str:
     lines = [
         "# Settings",
         "",
-        "Made from `src/sojourn/settings.py` by `python -m sojourn.configuration`; a test sees to",
-        "it that it is up to date. Settings come from, each over the one before: a file",
+        "Made from `src/sojourn/settings.py` by `make docs`; a test sees to it that it is up to",
+        "date. Settings come from, each over the one before: a file",
         "(`--config FILE`, YAML or properties), SparkConf (`spark-submit --conf`), the",
         "environment, and the command line (`--conf key=value`, where `spark.sojourn.` may be",
         "left out).",
@@ -142,7 +142,3 @@ def _shown(knob: Knob, default: Any) -> str:
         return ""
     text = f"{default:g}" if isinstance(default, float) else str(default)
     return f"{text}s" if knob.kind == "duration" else text
-
-
-if __name__ == "__main__":
-    Path("docs/settings.md").write_text(reference(), encoding="utf-8")

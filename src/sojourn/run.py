@@ -1,5 +1,6 @@
 """The composition root: wires the engine to what drives it."""
 
+import contextlib
 import json
 import logging
 import os
@@ -92,7 +93,7 @@ class ControlledRun:
         config: Path | None = None,
         on_tick: Callable[[Record], None] | None = None,
     ) -> None:
-        from sojourn.engine.machines import LocalPool
+        from sojourn.engine.machines import pool_for
         from sojourn.engine.running import Running
 
         shape = shape_of(topology)
@@ -107,11 +108,18 @@ class ControlledRun:
             self.config_seen = config.stat().st_mtime_ns
             listeners.append(lambda _record: self._look_at(config))
         self.topology = topology
-        self.running = Running(topology, checkpoint, master, spark, engine_settings)
+        self.closing = contextlib.ExitStack()
+        with contextlib.ExitStack() as failing:
+            failing.callback(self.closing.close)
+            make_pool, own_master = pool_for(topology, settings, self.closing)
+            self.running = Running(
+                topology, checkpoint, own_master or master, spark, engine_settings
+            )
+            failing.pop_all()
         self.loop = ControlLoop(
             self.running,
             Controller(shape, settings),
-            Negotiator(LocalPool()),
+            Negotiator(make_pool(self.running)),
             listeners,
             advise,
         )
@@ -138,6 +146,7 @@ class ControlledRun:
             self.running.stop()
         finally:
             self.loop.negotiator.close()
+            self.closing.close()
             if self.journal is not None:
                 self.journal.close()
         return self.records.summary(self.topology.name, self.running.restarts)
@@ -151,6 +160,7 @@ class ControlledRun:
         else:
             self.loop.stopping.set()
             self.running.__exit__(kind, error, trace)
+            self.closing.close()
 
     def _look_at(self, config: Path) -> None:
         """Take up what was changed in the file since it was last read."""
@@ -238,17 +248,7 @@ def controlled(
     **targets: Any,
 ) -> ControlledRun:
     """Start a topology under control: see `run`."""
-    from sojourn.engine.session import submitted
-
-    path = None if config is None else Path(config)
-    layers = [] if path is None else [configuration.read_file(path)]
-    given = submitted() if spark is None else dict(spark.sparkContext.getConf().getAll())
-    layers.append(("SparkConf", configuration.ours(given)))
-    layers.append(configuration.from_environment(os.environ))
-    layers.append(configuration.from_options(conf))
-    layers.append(("argument", _keys(targets)))
-    engine_settings, settings = configuration.settings_from(layers)
-    check_goal(settings)
+    engine_settings, settings = settings_for(config, conf, spark, **targets)
     return ControlledRun(
         topology,
         engine_settings,
@@ -258,9 +258,30 @@ def controlled(
         spark=spark,
         journal=journal,
         advise=advise,
-        config=path,
+        config=None if config is None else Path(config),
         on_tick=on_tick,
     )
+
+
+def settings_for(
+    config: str | Path | None,
+    conf: Iterable[str],
+    spark: "SparkSession | None" = None,
+    **targets: Any,
+) -> tuple[EngineSettings, ControlSettings]:
+    """Settings from the file, SparkConf, the environment, `conf` and the arguments, each over the
+    one before."""
+    from sojourn.engine.session import submitted
+
+    layers = [] if config is None else [configuration.read_file(Path(config))]
+    given = submitted() if spark is None else dict(spark.sparkContext.getConf().getAll())
+    layers.append(("SparkConf", configuration.ours(given)))
+    layers.append(configuration.from_environment(os.environ))
+    layers.append(configuration.from_options(conf))
+    layers.append(("argument", _keys(targets)))
+    engine_settings, settings = configuration.settings_from(layers)
+    _check_goal(settings)
+    return engine_settings, settings
 
 
 def run(topology: Topology, *, duration_s: float | None = None, **options: Any) -> Summary:
@@ -281,7 +302,7 @@ def run(topology: Topology, *, duration_s: float | None = None, **options: Any) 
     return made.stop()
 
 
-def check_goal(settings: ControlSettings) -> None:
+def _check_goal(settings: ControlSettings) -> None:
     """There must be something to keep."""
     if settings.max_sojourn_s is None and settings.max_processors is None:
         raise InputError(

@@ -219,6 +219,31 @@ class ControlSettings(_Checked):
         "How long an allocation that was rolled back is not tried again.",
     )
 
+    pool: str = _knob(
+        "machines.pool",
+        "local|standalone|spark",
+        "local",
+        "Where machines come from: this one alone; a standalone cluster on this machine, whose "
+        "workers are started and stopped; or whatever manages Spark's cluster.",
+    )
+    machine_processors: int = _knob(
+        "machines.processors",
+        "count",
+        4,
+        "Processors that a machine has room for, unless the pool is local.",
+        least=1,
+    )
+    machine_cores: int = _knob(
+        "machines.cores",
+        "count",
+        8,
+        "Task slots of a machine of the standalone pool.",
+        least=1,
+    )
+    max_machines: int | None = _knob(
+        "machines.most", "count", None, "Machines to have at most.", least=1
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.max_processors is None and self.max_sojourn_s is None:

@@ -39,7 +39,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run a topology and keep its promise with the fewest processors. Ctrl-C stops it cleanly."""
-    from sojourn.run import controlled
+    from sojourn.run import controlled, settings_for
 
     seconds = None if duration is None else parse_duration(duration, "--duration")
     topology = load_topology(app)
@@ -48,13 +48,16 @@ def run(
         if sys.stdout.isatty() and not as_json
         else LineView(sys.stderr if as_json else sys.stdout)
     )
+    targets = {
+        "max_sojourn": max_sojourn,
+        "min_sojourn": min_sojourn,
+        "max_processors": max_processors,
+        "percentile": percentile,
+    }
+    settings_for(config, conf or [], **targets)  # mistakes are told before Spark starts
     typer.echo("starting Spark …", err=True)
     made = controlled(
         topology,
-        max_sojourn=max_sojourn,
-        min_sojourn=min_sojourn,
-        max_processors=max_processors,
-        percentile=percentile,
         config=config,
         conf=conf or [],
         checkpoint=checkpoint,
@@ -62,6 +65,7 @@ def run(
         journal=journal,
         advise=advise,
         on_tick=view,
+        **targets,
     )
     try:
         with view:

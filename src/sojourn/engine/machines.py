@@ -1,5 +1,22 @@
 """Pools of machines for the negotiator: this machine alone, a standalone cluster whose workers are
-started and stopped, and whatever cluster manager Spark itself can ask."""
+started and stopped, and whatever cluster manager Spark itself can ask. A machine is given back when
+no executor is on it any more: the topology is moved off it at the end of a batch."""
+
+import contextlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sojourn.engine.layout import layout
+from sojourn.engine.running import Running
+from sojourn.engine.standalone import StandaloneCluster
+from sojourn.settings import ControlSettings
+from sojourn.topology import Topology
+
+_REGISTER_S = 60.0
 
 
 class LocalPool:
@@ -14,3 +31,139 @@ class LocalPool:
     def change(self, machines: int) -> str:
         """There is no other."""
         return f"refused: there is one machine; {machines} were asked for"
+
+
+class StandalonePool:
+    """Spark Workers of a standalone cluster, started and stopped as needed, each with so many
+    processors and cores. There are always enough for the query's task slots."""
+
+    def __init__(
+        self,
+        cluster: StandaloneCluster,
+        running: Running,
+        processors: int,
+        cores: int,
+        most: int | None,
+    ) -> None:
+        self.cluster, self.running = cluster, running
+        self.processors_per_machine = processors
+        self.cores, self.most = cores, most
+        self.pauses_s: list[float] = []
+
+    @property
+    def least(self) -> int:
+        """Machines that the task slots need."""
+        return -(-self.running.layout.slots // self.cores)
+
+    def machines(self) -> list[str]:
+        """Those whose process is there."""
+        return [n for n, worker in self.cluster.workers.items() if worker.process.poll() is None]
+
+    def change(self, machines: int) -> str:
+        """Start or stop workers, and move the topology."""
+        wanted = max(machines, self.least)
+        if self.most is not None:
+            wanted = min(wanted, max(self.most, self.least))
+        have = self.machines()
+        if wanted == len(have):
+            return f"there are {len(have)}, and neither more nor fewer can be had"
+        if wanted > len(have):
+            added = [self.cluster.add(self.cores) for _ in range(wanted - len(have))]
+            await_slots(self.running, wanted * self.cores)
+            self.pauses_s.append(self.running.relocate())
+            return f"added {', '.join(added)}; tuples waited {self.pauses_s[-1]:.1f} s"
+        leaving = have[wanted:]
+
+        def give_back() -> None:
+            for name in leaving:
+                self.cluster.remove(name)
+
+        self.pauses_s.append(self.running.relocate(give_back))
+        return f"gave back {', '.join(leaving)}; tuples waited {self.pauses_s[-1]:.1f} s"
+
+
+class SparkPool:
+    """Spark executors as machines, asked of whatever manages the cluster: YARN, Kubernetes or a
+    standalone master."""
+
+    def __init__(self, running: Running, processors: int) -> None:
+        self.running = running
+        self.processors_per_machine = processors
+        self.pauses_s: list[float] = []
+
+    @property
+    def context(self) -> Any:
+        """Spark's own, in Java."""
+        return self.running.spark.sparkContext._jsc.sc()
+
+    def machines(self) -> list[str]:
+        """The ids of the Spark executors that have registered."""
+        found = self.context.getExecutorIds()
+        return [found.apply(i) for i in range(found.size())]
+
+    def change(self, machines: int) -> str:
+        """Ask the cluster manager, and move the topology."""
+        have = self.machines()
+        jvm: Any = self.running.spark._jvm
+        if machines > len(have):
+            empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+            if not self.context.requestTotalExecutors(machines, 0, empty):
+                return f"refused: the cluster manager takes no requests; there are {len(have)}"
+            _await(lambda: len(self.machines()) >= machines, _REGISTER_S)
+            got = len(self.machines())
+            if got == len(have):
+                return f"refused: of {machines} there are {got} after {_REGISTER_S:.0f} s"
+            self.pauses_s.append(self.running.relocate())
+            return f"have {got} of {machines}; tuples waited {self.pauses_s[-1]:.1f} s"
+        leaving = have[machines:]
+
+        def give_back() -> None:
+            self.context.killExecutors(jvm.PythonUtils.toSeq(leaving))
+            _await(lambda: not set(leaving) & set(self.machines()), _REGISTER_S)
+
+        self.pauses_s.append(self.running.relocate(give_back))
+        return f"gave back {', '.join(leaving)}; tuples waited {self.pauses_s[-1]:.1f} s"
+
+
+Pool = LocalPool | StandalonePool | SparkPool
+
+
+def pool_for(
+    topology: Topology, settings: ControlSettings, closing: contextlib.ExitStack
+) -> tuple[Callable[[Running], Pool], str | None]:
+    """The pool that the settings ask for, to be made of the topology once it runs, and the master
+    that it must run on if the pool has its own. A cluster that is started ends with `closing`."""
+    if settings.pool == "local":
+        return lambda _running: LocalPool(), None
+    if settings.pool == "spark":
+        return lambda running: SparkPool(running, settings.machine_processors), None
+    directory = Path(tempfile.mkdtemp(prefix="sojourn-cluster-"))
+    closing.callback(shutil.rmtree, directory, ignore_errors=True)
+    cluster = StandaloneCluster(directory)
+    closing.callback(cluster.close)
+    for _ in range(-(-layout(topology).slots // settings.machine_cores)):
+        cluster.add(settings.machine_cores)
+
+    def made(running: Running) -> Pool:
+        return StandalonePool(
+            cluster,
+            running,
+            settings.machine_processors,
+            settings.machine_cores,
+            settings.max_machines,
+        )
+
+    return made, cluster.url
+
+
+def await_slots(running: Running, slots: int) -> None:
+    """Until so many task slots have registered, or for a minute."""
+    context = running.spark.sparkContext._jsc.sc()
+    _await(lambda: context.defaultParallelism() >= slots, _REGISTER_S)
+
+
+def _await(condition: Callable[[], bool], timeout_s: float) -> None:
+    """Spark tells no one when executors come and go, so it must be asked."""
+    deadline = time.monotonic() + timeout_s
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -127,6 +128,14 @@ class Running:
             if quiet.seen_twice():
                 return True
         return False
+
+    def relocate(self, action: Callable[[], None] = lambda: None, timeout_s: float = 60.0) -> float:
+        """End the batch early, do something while no query runs, such as giving back a machine,
+        and go on with whatever machines there are. Returns how long tuples had to wait."""
+        self._check()
+        began = time.monotonic()
+        self.supervisor.relocate(action, timeout_s)
+        return time.monotonic() - began
 
     def stop(self, timeout_s: float = 60.0) -> None:
         """End gracefully: sources stop, what is in flight is finished, sinks publish, state is

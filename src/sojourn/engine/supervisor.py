@@ -3,9 +3,11 @@ whenever it fails, with back-off and a limit. Fed by the driver's news of failur
 `Running`."""
 
 import logging
+import queue
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -24,6 +26,22 @@ _JOIN_S = 120.0
 LEAVE_S = 15.0
 
 
+class _Move:
+    """Something to be done while no query runs."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action = action
+        self.done = threading.Event()
+        self.error: Exception | None = None
+
+    def perform(self) -> None:
+        try:
+            self.action()
+        except Exception as error:  # noqa: BLE001  # raised where it was asked for
+            self.error = error
+        self.done.set()
+
+
 class Supervisor(threading.Thread):
     """The query, its clock, and what is known of its failures."""
 
@@ -34,6 +52,7 @@ class Supervisor(threading.Thread):
         self.clock = BatchClock(spark, plan.checkpoint / "spark")
         self.query: StreamingQuery | None = None
         self.error: str | None = None
+        self.moving: _Move | None = None
         self.restarts = 0
         self.in_a_row = 0
         self.careful: set[str] = set()
@@ -41,6 +60,7 @@ class Supervisor(threading.Thread):
         self.epochs: list[int] = []
         self.stopping = threading.Event()
         self.started = threading.Event()
+        self.moves: queue.SimpleQueue[_Move] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Until told to stop, or nothing helps."""
@@ -51,6 +71,11 @@ class Supervisor(threading.Thread):
                 failure = self._await_end()
                 if self.stopping.is_set():
                     return
+                if self.moving is not None:
+                    self._clear_away()
+                    self.moving.perform()
+                    self.moving = None
+                    continue
                 self._clear_away()
                 self.error = self.verdict(failure)
                 if self.error is not None:
@@ -69,6 +94,17 @@ class Supervisor(threading.Thread):
                 self.error = f"{type(error).__name__}: {error}"
         finally:
             self.started.set()
+
+    def relocate(self, action: Callable[[], None], timeout_s: float) -> None:
+        """End the running batch, and before the next one starts, on whatever machines there are
+        then, do something. Returns when all executors are up again; raises what that raised."""
+        move = _Move(action)
+        self.moves.put(move)
+        if not move.done.wait(timeout_s):
+            raise TimeoutError(f"the batch did not end within {timeout_s:.0f} s")
+        if move.error is not None:
+            raise move.error
+        self.driver.wait(lambda: self.driver.complete() or self.stopping.is_set(), timeout_s)
 
     @property
     def is_down(self) -> bool:
@@ -144,6 +180,10 @@ class Supervisor(threading.Thread):
                 if self.driver.is_broken:
                     self.query.stop()
                     return ""
+                if not self.moves.empty():
+                    self._end_batch()
+                    self.moving = self.moves.get()
+                    return ""
                 if self.clock.committed() > before:  # what failed before is behind us
                     self.in_a_row = 0
                     self.careful.clear()
@@ -151,6 +191,17 @@ class Supervisor(threading.Thread):
         except StreamingQueryException as error:
             return str(error)
         return ""
+
+    def _end_batch(self) -> None:
+        """Have the running batch committed, and the query stopped before another gets far."""
+        assert self.query is not None
+        batch = max((report.batch for report in self.driver.reports.values()), default=0)
+        batch = max(batch, self.clock.committed() + 1)
+        self.clock.end_batch()
+        while self.clock.committed() < batch and self.query.isActive and not self.driver.failures:
+            time.sleep(0.005)
+        self.query.stop()
+        self.clock.reset()
 
     def _clear_away(self) -> None:
         """No executor of the failed start should be left; one that does not answer is fenced off

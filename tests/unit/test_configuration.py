@@ -1,0 +1,101 @@
+"""Settings from files, SparkConf, the environment and the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from sojourn import configuration
+from sojourn.configuration import (
+    changed_live,
+    from_environment,
+    from_options,
+    read_file,
+    settings_from,
+)
+from sojourn.errors import InputError
+from sojourn.settings import ControlSettings, EngineSettings, known_keys
+
+
+def test_later_layers_go_over_earlier_ones(tmp_path: Path) -> None:
+    file = tmp_path / "sojourn.yaml"
+    file.write_text(
+        "spark.sojourn:\n  maxSojourn: 1s\n  measure:\n    interval: 2s\n    window: 7\n",
+        encoding="utf-8",
+    )
+    layers = [
+        read_file(file),
+        ("SparkConf", {"spark.sojourn.measure.interval": "3s", "spark.sojourn.maxBundle": "9"}),
+        from_environment({"SOJOURN_MEASURE_INTERVAL": "4s", "SOJOURN_PERCENTILE": "99"}),
+        from_options(["measure.interval=250ms"]),
+    ]
+    engine, control = settings_from(layers)
+    assert (control.max_sojourn_s, control.interval_s, control.window) == (1.0, 0.25, 7)
+    assert (control.percentile, engine.max_bundle) == (99.0, 9)
+
+
+def test_properties_are_read_as_spark_reads_them(tmp_path: Path) -> None:
+    file = tmp_path / "spark-defaults.conf"
+    file.write_text(
+        "# a comment\nspark.master local[2]\nspark.sojourn.maxSojourn=300ms\n"
+        "spark.sojourn.model   gigk\n",
+        encoding="utf-8",
+    )
+    _, control = settings_from([read_file(file)])
+    assert (control.max_sojourn_s, control.model) == (0.3, "gigk")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["maxSojurn=1s"], "did you mean spark.sojourn.maxSojourn?"),
+        (["maxSojourn=fast"], r"spark.sojourn.maxSojourn \(--conf\)"),
+        (["maxProcessors=2.5"], "whole number"),
+        (["maxProcessors=0"], "at least 1"),
+        (["model=mg1"], "must be one of auto, mmk, gigk"),
+        (["measure.alpha=1"], "at most 0.99"),
+        (["minSojourn=2s", "maxSojourn=1s"], "minSojourn must be below"),
+        (["maxSojourn"], "must be key=value"),
+        (["batch=10ms"], "at least 1"),
+    ],
+)
+def test_bad_settings_are_told(options: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        settings_from([from_options(options)])
+
+
+def test_bad_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        read_file(tmp_path / "none.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n", encoding="utf-8")
+    with pytest.raises(InputError, match="must be a mapping"):
+        read_file(tmp_path / "list.yaml")
+    (tmp_path / "broken.yaml").write_text("a: [\n", encoding="utf-8")
+    with pytest.raises(InputError, match="is not YAML"):
+        read_file(tmp_path / "broken.yaml")
+
+
+def test_every_key_and_variable_is_unique() -> None:
+    knobs = list(known_keys().values())
+    assert len({knob.name for knob in knobs}) == len(knobs)
+    assert len({knob.variable for knob in knobs}) == len(knobs)
+
+
+def test_defaults_are_what_is_promised() -> None:
+    control, engine = ControlSettings(), EngineSettings()
+    assert (control.interval_s, control.window, control.alpha) == (5.0, 3, 0.5)
+    assert (control.change_interval_s, control.quiet_s, control.headroom) == (10.0, 30.0, 0.15)
+    assert (control.model, control.smoothing, control.percentile) == ("auto", "window", None)
+    assert (engine.batch_s, engine.max_bundle, engine.max_queue) == (60.0, 500, 10_000)
+    assert (engine.tracked_per_s, engine.timed_every, engine.max_restarts) == (200.0, 1, 5)
+
+
+def test_only_targets_may_change_while_it_runs() -> None:
+    old = ControlSettings(max_sojourn_s=1.0)
+    assert changed_live(old, ControlSettings(max_sojourn_s=2.0)) == ["spark.sojourn.maxSojourn"]
+    with pytest.raises(InputError, match="window cannot be changed"):
+        changed_live(old, ControlSettings(max_sojourn_s=1.0, window=9))
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    assert page.read_text(encoding="utf-8") == configuration.reference()
