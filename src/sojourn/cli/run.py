@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,7 +48,7 @@ def run(
         if sys.stdout.isatty() and not as_json
         else LineView(sys.stderr if as_json else sys.stdout)
     )
-    targets = {
+    targets: dict[str, Any] = {
         "max_sojourn": max_sojourn,
         "min_sojourn": min_sojourn,
         "max_processors": max_processors,

@@ -1,0 +1,349 @@
+"""How well the control loop keeps its promise on Spark, with operators that sleep, so that two
+cores can host 22 processors.
+
+    python benchmarks/control.py [--json] [--quick] [part …]
+
+    step      a load step of twice the rate: how many intervals until the sojourn is back under its
+              target, and the highest mean over one interval around changes
+    steady    ten minutes (one with --quick) of Poisson and of bursty arrivals: how many changes
+    accuracy  estimated against measured mean sojourn at utilizations from 0.5 to 0.9, by the bare
+              model and corrected by what was learned while it ran
+    overhead  throughput with measuring and without
+    tick      what one tick costs the driver at 100 operators
+    machines  adding and removing a machine of a standalone cluster: how long tuples wait
+
+Ends with code 1 where a figure misses its bound.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import engine as engine_benchmark
+from pyspark.sql import SparkSession
+
+import sojourn as sj
+from sojourn.control.controller import Controller, Record, Shape
+from sojourn.control.decide import Limits
+from sojourn.control.loop import ControlLoop
+from sojourn.control.negotiator import Negotiator
+from sojourn.engine.machines import LocalPool
+from sojourn.engine.session import session
+from sojourn.ports import Allocation, Sample, Samples, Sojourn
+from sojourn.settings import ControlSettings
+
+SLEEPS = {"check": 0.025, "price": 0.040}
+
+
+def nap(mean_s: float) -> Callable[[Any], list[Any]]:
+    """An operator that sleeps for exponential times."""
+
+    def sleep(value: Any) -> list[Any]:
+        time.sleep(random.expovariate(1 / mean_s))
+        return [value]
+
+    return sleep
+
+
+def chain(source: sj.Source, processors: Sequence[int]) -> sj.Topology:
+    """source → check → price → sink."""
+    t = sj.Topology("control")
+    value = t.source("source", source)
+    for (name, mean_s), count in zip(SLEEPS.items(), processors, strict=True):
+        value = t.operator(name, nap(mean_s), value, processors=count)
+    t.sink("out", sj.sinks.call(lambda _: None), value)
+    return t
+
+
+def controlled(
+    spark: SparkSession, topology: sj.Topology, seconds: float, **settings: Any
+) -> tuple[list[Record], sj.Summary]:
+    """Run under control for a while."""
+    records: list[Record] = []
+    made = sj.controlled(topology, spark=spark, on_tick=records.append, **settings)
+    try:
+        made.wait(seconds)
+    finally:
+        summary = made.stop()
+    return records, summary
+
+
+def step(spark: SparkSession, quick: bool) -> dict[str, Any]:
+    """40 tuples/s for 40 s, then 80; target 200 ms, intervals of 5 s."""
+    before_s, target_s = 40.0, 0.2
+    results: list[dict[str, Any]] = []
+    for seed in range(1 if quick else 3):
+        source = sj.sources.paced(
+            lambda n: n, rate=((before_s, 40.0), (60.0, 80.0)), arrivals="poisson", seed=seed
+        )
+        records, _ = controlled(spark, chain(source, (2, 3)), 85, max_sojourn=f"{target_s}s")
+        means = [(r.samples.sojourn.mean_s if r.samples.sojourn else None) for r in records]
+        rates = [r.measure.external_rate if r.measure else 0.0 for r in records]
+        first = next(i for i, rate in enumerate(rates) if rate > 55)
+        late = [i for i in range(first, len(means)) if (means[i] or 9) > target_s]
+        changes = [i for i, r in enumerate(records) if r.applied]
+        peaks = []
+        for i in changes:
+            around = [m for m in means[i + 1 : i + 3] if m is not None]
+            still = [m for m in (means[i], means[min(i + 4, len(means) - 1)]) if m is not None]
+            if around and still:
+                peaks.append(max(around) / max(still))
+        results.append(
+            {
+                "intervals_over_target": len(late),
+                "back_after_intervals": (late[-1] - first + 1) if late else 0,
+                "peak_over_larger_of_before_and_after": max(peaks, default=0.0),
+                "changes": [r.decision.reason for r in records if r.applied],
+                "means_ms": [None if m is None else round(m * 1e3) for m in means],
+            }
+        )
+    return {
+        "runs": results,
+        "worst_back_after_intervals": max(r["back_after_intervals"] for r in results),
+        "worst_peak": max(r["peak_over_larger_of_before_and_after"] for r in results),
+        "bounds": {"back_after_intervals": 3, "peak": 1.5},
+    }
+
+
+def bursts(n: int) -> int:
+    """A value; the source below sends them in bursts."""
+    return n
+
+
+def steady(spark: SparkSession, quick: bool) -> dict[str, Any]:
+    """40 tuples/s, Poisson; and bursts of a second with 80/s between two with 20/s."""
+    seconds = 60.0 if quick else 600.0
+    found = {}
+    schedule = tuple(
+        step for _ in range(round(seconds / 3) + 60) for step in ((2.0, 20.0), (1.0, 80.0))
+    )
+    sources = {
+        "poisson": sj.sources.paced(bursts, rate=40.0, arrivals="poisson"),
+        "bursty": sj.sources.paced(bursts, rate=schedule, arrivals="poisson"),
+    }
+    for name, source in sources.items():
+        records, summary = controlled(
+            spark, chain(source, (3, 4)), seconds + 60, max_sojourn="200ms"
+        )
+        start = records[0].time_s + 60  # it may find its allocation first
+        late = [r for r in records if r.applied and r.time_s > start]
+        found[name] = {
+            "changes_in_the_first_minute": len(summary.changes) - len(late),
+            "changes_after": len(late),
+            "reasons": [r.decision.reason for r in late],
+            "within_target": f"{summary.within_target} of {summary.ready}",
+            "mean_ms": (summary.mean_sojourn_s or 0) * 1e3,
+        }
+    return {
+        "seconds": seconds,
+        **found,
+        "changes": sum(f["changes_after"] for f in found.values()),
+        "bounds": {"changes": 0},
+    }
+
+
+def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
+    """One M/M/k operator of 40 ms with 4 processors, at several utilizations."""
+    points = []
+    for utilization in (0.5, 0.7, 0.8, 0.9):
+        rate = utilization * 4 / 0.040
+        t = sj.Topology("accuracy")
+        source = t.source("source", sj.sources.paced(bursts, rate=rate, arrivals="poisson"))
+        t.sink(
+            "out",
+            sj.sinks.call(lambda _: None),
+            t.operator("nap", nap(0.040), source, processors=4),
+        )
+        seconds = 40.0 if quick else 120.0
+        records, _ = controlled(
+            spark, t, seconds, max_sojourn="10s", min_sojourn="1us", conf=["measure.window=6"]
+        )
+        found = [r.samples.sojourn for r in records[2:] if r.samples.sojourn is not None]
+        measured = sum(s.mean_s * s.count for s in found) / sum(s.count for s in found)
+        later = [r for r in records[len(records) // 2 :] if r.estimate_s is not None]
+        estimated = statistics.fmean(r.estimate_s or 0.0 for r in later)
+        bare = statistics.fmean(((r.estimate_s or 0.0) - r.bias[0]) / r.bias[1] for r in later)
+        points.append(
+            {
+                "utilization": utilization,
+                "measured_ms": measured * 1e3,
+                "bare_model_ms": bare * 1e3,
+                "bare_error": abs(bare / measured - 1),
+                "estimated_ms": estimated * 1e3,
+                "error": abs(estimated / measured - 1),
+            }
+        )
+    worst = max(p["error"] for p in points)
+    return {"points": points, "worst_error": worst, "bounds": {"worst_error": 0.15}}
+
+
+def overhead(spark: SparkSession, quick: bool) -> dict[str, Any]:
+    """The chain of three no-op operators flat out, with all measuring and with none, in turns."""
+    count = 100_000 if quick else 300_000
+    on: list[float] = []
+    off: list[float] = []
+    nothing: dict[str, Any] = {"timed_every": 0, "tracked_per_s": 0.001}
+    everything: dict[str, Any] = {}
+    for _ in range(2 if quick else 4):
+        for into, options in ((on, everything), (off, nothing)):
+            source = sj.sources.iterable(lambda: (engine_benchmark.PAD for _ in range(count)))
+            with sj.start(
+                engine_benchmark.chain(source), spark=spark, batch_s=600, **options
+            ) as running:
+                running.driver.wait(lambda: running.allocation()["c"] == 1, 60)
+                start = time.monotonic()
+                while not running.await_idle(0.2):
+                    pass
+                into.append(count / (time.monotonic() - start))
+    cost = 1 - statistics.median(on) / statistics.median(off)
+    return {
+        "with_per_s": on,
+        "without_per_s": off,
+        "cost": cost,
+        "bounds": {"cost": 0.02},
+    }
+
+
+class Still:
+    """An engine of 100 operators that always says the same."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.time_s = 1000.0
+
+    def samples(self) -> Samples:
+        """The same again, later."""
+        self.time_s += 5
+        vertices = {"in": self._sample("in", {self.names[0]: 500})}
+        for name, onward in zip(self.names, [*self.names[1:], None], strict=True):
+            vertices[name] = self._sample(name, {onward: 500} if onward else {})
+        return Samples(self.time_s, vertices, Sojourn(500, 2.0, 2.0, 3.0, 4.0, 5.0), 0)
+
+    def _sample(self, name: str, emitted: dict[str, int]) -> Sample:
+        return Sample(
+            name, 5.0, 3, 3, 2, 500, 500, 100.0, 1.0, 0.02, 1.0, 0.67, emitted, lag_s=None
+        )
+
+    def allocation(self) -> dict[str, int]:
+        """Three each."""
+        return dict.fromkeys(self.names, 3)
+
+    def resize(self, allocation: Allocation) -> None:
+        """As if."""
+
+
+def tick(_spark: SparkSession, quick: bool) -> dict[str, Any]:
+    """CPU time of the tick itself over the interval of five seconds."""
+    names = [f"operator-{i}" for i in range(100)]
+    shape = Shape(
+        "hundred",
+        {"in": "source"} | dict.fromkeys(names, "operator"),
+        Limits(dict.fromkeys(names, 1), {}, {}),
+        dict.fromkeys(names, 3),
+    )
+    control = ControlLoop(
+        Still(names),
+        Controller(shape, ControlSettings(max_sojourn_s=2.5)),
+        Negotiator(LocalPool()),
+        [],
+    )
+    ticks = 50 if quick else 200
+    for _ in range(ticks):
+        control.tick()
+    share = control.busy_s / ticks / control.settings.interval_s
+    return {
+        "ms_per_tick": control.busy_s / ticks * 1e3,
+        "share_of_a_core": share,
+        "bounds": {"share_of_a_core": 0.01},
+    }
+
+
+def machines(_spark: SparkSession, quick: bool) -> dict[str, Any]:
+    """A standalone cluster; the load needs a second machine, and later does not."""
+    source = sj.sources.paced(
+        bursts, rate=((40.0, 20.0), (60.0, 90.0), (200.0, 15.0)), arrivals="poisson"
+    )
+    records: list[Record] = []
+    with tempfile.TemporaryDirectory() as checkpoint:
+        made = sj.controlled(
+            chain(source, (1, 2)),
+            checkpoint=checkpoint,
+            max_sojourn="300ms",
+            conf=[
+                "machines.pool=standalone",
+                "machines.processors=6",
+                "machines.cores=5",
+                "machines.most=3",
+            ],
+            on_tick=records.append,
+        )
+        try:
+            made.wait(150 if quick else 200)
+        finally:
+            summary = made.stop()
+    answers = [f"{a.have} of {a.wanted}: {a.words}" for a in made.loop.negotiator.answers]
+    return {
+        "answers": answers,
+        "means_ms": [
+            round(r.samples.sojourn.mean_s * 1e3) if r.samples.sojourn else None for r in records
+        ],
+        "processors": [sum(r.wanted.values()) for r in records],
+        "capacity": [r.capacity for r in records],
+        "restarts": summary.restarts,
+    }
+
+
+PARTS: dict[str, Callable[[SparkSession, bool], dict[str, Any]]] = {
+    "tick": tick,
+    "step": step,
+    "accuracy": accuracy,
+    "overhead": overhead,
+    "steady": steady,
+    "machines": machines,
+}
+NAMES = {"back_after_intervals": "worst_back_after_intervals", "peak": "worst_peak"}
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", help=f"{' '.join(PARTS)}; all if none")
+    parser.add_argument("--json", action="store_true", help="print JSON only")
+    parser.add_argument("--quick", action="store_true", help="shorter runs")
+    options = parser.parse_args()
+    for name in options.parts:
+        if name not in PARTS:
+            parser.error(f"unknown part {name!r}; known are {', '.join(PARTS)}")
+    wanted = options.parts or list(PARTS)
+    spark = None
+    results: dict[str, Any] = {}
+    missed = []
+    for name in sorted(wanted, key=list(PARTS).index):
+        if name == "machines":  # which has a cluster, and so a Spark, of its own
+            if spark is not None:
+                spark.stop()
+        elif spark is None and name != "tick":
+            spark = session(None, "local[8]", 8, "benchmark", 10)
+        print(f"{name} …", file=sys.stderr, flush=True)
+        results[name] = found = PARTS[name](spark, options.quick)  # type: ignore[arg-type]
+        for key, bound in found.get("bounds", {}).items():
+            if found[NAMES.get(key, key)] > bound:
+                missed.append(f"{name}: {key} is {found[NAMES.get(key, key)]:.3g}, bound {bound}")
+        if not options.json:
+            print(f"{name}: {json.dumps(found, indent=2)}", flush=True)
+    if options.json:
+        print(json.dumps(results, indent=2))
+    if missed:
+        sys.exit("; ".join(missed))
+
+
+if __name__ == "__main__":
+    main()
