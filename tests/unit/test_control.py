@@ -1,6 +1,7 @@
 """The control loop over a fake engine that behaves as the model says, in virtual time."""
 
 import random
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -463,3 +464,54 @@ def test_a_refusal_of_machines_is_an_answer() -> None:
         negotiator.close()
     assert "quota" in negotiator.answers[0].words
     assert sum(engine.allocation().values()) <= 4
+
+
+def test_a_machine_that_is_lost_takes_its_processors_with_it() -> None:
+    engine = FakeEngine(rate=60)
+    pool = SlowPool()
+    pool.names = ["m0", "m1"]
+    pool.most = 1  # and there is no other to be had
+    negotiator = Negotiator(pool)
+    control = ControlLoop(
+        engine, Controller(SHAPE, ControlSettings(max_sojourn_s=0.065)), negotiator, []
+    )
+    ticks(control, 5)
+    negotiator.close()
+    assert sum(engine.allocation().values()) > 4
+    pool.names = ["m0"]
+    ticks(control, 10)
+    negotiator.close()
+    assert sum(engine.allocation().values()) == 4
+    assert "quota" in negotiator.answers[-1].words
+
+
+def test_lowering_the_number_of_processors_takes_effect() -> None:
+    engine = FakeEngine(rate=60)
+    control = loop(engine, max_processors=12)
+    ticks(control, 5)
+    control.submit(ControlSettings(max_processors=5))
+    (change,) = acted(ticks(control, 3))
+    assert "12 processors are in use and 5 may be" in change.decision.reason
+    assert sum(engine.allocation().values()) == 5
+
+
+def test_a_pool_that_hangs_does_not_hold_the_loop_up() -> None:
+    release = threading.Event()
+
+    class Hanging(SlowPool):
+        def change(self, machines: int) -> str:
+            release.wait(60)
+            return super().change(machines)
+
+    engine = FakeEngine(rate=150)
+    negotiator = Negotiator(Hanging())
+    control = ControlLoop(
+        engine, Controller(SHAPE, ControlSettings(max_sojourn_s=0.1)), negotiator, []
+    )
+    records = ticks(control, 4)
+    assert sum(engine.allocation().values()) <= 4
+    assert records[-1].capacity == 4
+    release.set()
+    negotiator.close()
+    ticks(control, 4)
+    assert sum(engine.allocation().values()) > 4

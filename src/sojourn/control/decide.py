@@ -135,7 +135,9 @@ def decide(s: Situation) -> Decision:
     worse = _made_worse(s)
     if worse is not None:
         return worse
-    if s.settings.max_sojourn_s is None:
+    if s.most is not None and s.total(s.current) > s.most:
+        found = _fit(s, s.most)
+    elif s.settings.max_sojourn_s is None:
         found = _least_sojourn(s)
     else:
         found = _keep_target(s, s.settings.max_sojourn_s)
@@ -212,6 +214,16 @@ def _backlog(s: Situation) -> str:
     return ""
 
 
+def _fit(s: Situation, most: int) -> Decision:
+    """More is in use than may be: K_max was lowered, or a machine is gone."""
+    best, note = _within(s, most)
+    then = s.estimate(s.urgent, best)
+    reason = (
+        f"{s.total(s.current)} processors are in use and {most} may be: {_from_to(s, best)}{note}"
+    )
+    return Decision(Action.REMOVE, reason, best, _known(then))
+
+
 def _least_sojourn(s: Situation) -> Decision:
     """Program 6: K_max processors, placed for the least sojourn."""
     assert s.most is not None
@@ -219,13 +231,6 @@ def _least_sojourn(s: Situation) -> Decision:
     if note and best == s.current:
         return Decision(Action.INFEASIBLE, f"all {s.most} processors are in use{note}")
     now, then = s.estimate(s.urgent, s.current), s.estimate(s.urgent, best)
-    if s.total(s.current) > s.most:
-        return Decision(
-            Action.REMOVE,
-            f"{s.total(s.current)} processors are in use and {s.most} allowed",
-            best,
-            then,
-        )
     if best == s.current or (not note and then > (1 - s.settings.gain) * now):
         return Decision(
             Action.HOLD,
