@@ -103,7 +103,21 @@ def test_one_sojourn_is_all_its_quantiles() -> None:
     tracker.note(traces(m.Root(1, 5, START_S), m.Ack(1, 5, START_S + 2)))
     sojourn = tracker.collect()
     assert sojourn is not None
-    assert sojourn == type(sojourn)(1, 2.0, 2.0, 2.0, 2.0, 2.0)
+    assert (sojourn.count, sojourn.mean_s, sojourn.max_s) == (1, 2.0, 2.0)
+    assert {sojourn.p50_s, sojourn.p95_s, sojourn.p99_s, *sojourn.quantiles} == {2.0}
+    assert {sojourn.percentile(p) for p in (1, 50, 99, 99.9, 99.99)} == {2.0}
+
+
+def test_any_percentile_can_be_had() -> None:
+    tracker = Tracker()
+    for i in range(1, 1001):
+        tracker.note(traces(m.Root(i, 5, START_S), m.Ack(i, 5, START_S + i)))
+    sojourn = tracker.collect()
+    assert sojourn is not None
+    assert [sojourn.percentile(p) for p in (1, 50, 90, 99, 99.5, 99.9)] == pytest.approx(
+        [10, 500, 900, 990, 995, 999]
+    )
+    assert sojourn.percentile(99.99) == 1000
 
 
 def test_open_trees_are_forgotten_by_a_restart_and_completed_ones_kept() -> None:

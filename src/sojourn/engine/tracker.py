@@ -44,7 +44,7 @@ class Tracker:
             return None
 
         def rank(p: float) -> float:
-            return done[min(len(done) - 1, math.ceil(p * len(done)) - 1)]
+            return done[min(len(done) - 1, math.ceil(round(p * len(done), 9)) - 1)]
 
         return Sojourn(
             len(done),
