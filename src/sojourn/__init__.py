@@ -1,7 +1,7 @@
 """Sojourn keeps a topology's sojourn time under a target with the fewest processors."""
 
 from sojourn import sinks, sources
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Sample, Samples, Sojourn
 from sojourn.run import ControlledRun, Summary, controlled, run, start
 from sojourn.sinks import Sink
@@ -22,6 +22,7 @@ __all__ = [
     "Source",
     "Summary",
     "Topology",
+    "TopologyFailed",
     "controlled",
     "run",
     "sinks",

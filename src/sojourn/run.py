@@ -16,7 +16,7 @@ from sojourn.control.journal import Journal
 from sojourn.control.loop import ControlLoop
 from sojourn.control.model import metric_of
 from sojourn.control.negotiator import Negotiator
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, knobs_of
 from sojourn.topology import Topology
 
@@ -108,6 +108,7 @@ class ControlledRun:
             self.config_seen = config.stat().st_mtime_ns
             listeners.append(lambda _record: self._look_at(config))
         self.topology = topology
+        self.thread: threading.Thread | None = None
         self.closing = contextlib.ExitStack()
         with contextlib.ExitStack() as failing:
             failing.callback(self.closing.close)
@@ -129,9 +130,16 @@ class ControlledRun:
         self.loop.run(seconds, finished=lambda: self.running.await_idle(0.1))
 
     def start(self) -> "ControlledRun":
-        """Keep it in the background, until `stop`."""
-        threading.Thread(target=self.wait, name="sojourn-control", daemon=True).start()
+        """Keep it in the background, until `stop`; should it fail there, `stop` tells."""
+        self.thread = threading.Thread(target=self._keep, name="sojourn-control", daemon=True)
+        self.thread.start()
         return self
+
+    def _keep(self) -> None:
+        try:
+            self.wait()
+        except TopologyFailed as error:
+            _log.error("the topology failed: %s", error)
 
     def submit(self, **changes: Any) -> None:
         """Go by another max_sojourn, min_sojourn or max_processors from the next tick on."""
@@ -142,6 +150,8 @@ class ControlledRun:
     def stop(self) -> Summary:
         """Stop gracefully and say what it was like."""
         self.loop.stopping.set()
+        if self.thread is not None:
+            self.thread.join()
         try:
             self.running.stop()
         finally:

@@ -19,10 +19,11 @@ from test_topologies import LINES, WORDS, check_counts, wordcount
 
 import sojourn as sj
 from sojourn.engine import messages as m
-from sojourn.engine.running import Running, TopologyFailed
+from sojourn.engine.running import Running
 from sojourn.engine.spec import Attach
 from sojourn.engine.task import private_directory
 from sojourn.engine.wire import encode, send_frame
+from sojourn.errors import TopologyFailed
 
 
 def children(pid: int) -> list[int]:

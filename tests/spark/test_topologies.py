@@ -12,7 +12,7 @@ from conftest import results
 from pyspark.sql import SparkSession
 
 import sojourn as sj
-from sojourn.engine.running import TopologyFailed
+from sojourn.errors import TopologyFailed
 
 LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(900)]
 WORDS = [word for line in LINES for word in line.split()]

@@ -11,7 +11,7 @@ from sojourn.cli.doctor import doctor
 from sojourn.cli.plan import plan
 from sojourn.cli.replay import replay
 from sojourn.cli.run import run
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 
 app = typer.Typer(
     name="sojourn",
@@ -50,6 +50,9 @@ def main() -> None:
         sys.exit(app(arguments, prog_name="sojourn", standalone_mode=False) or 0)
     except InputError as error:
         _refuse(str(error))
+    except TopologyFailed as error:
+        typer.echo(f"error: the topology failed: {error}", err=True)
+        sys.exit(1)
     except TyperException as error:
         _refuse(f"{error.format_message()} (see sojourn --help)")
 

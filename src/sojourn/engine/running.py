@@ -23,14 +23,10 @@ from sojourn.engine.layout import layout
 from sojourn.engine.session import is_local, keep_jobs_on_interrupt, session
 from sojourn.engine.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
 from sojourn.engine.task import private_directory
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Allocation, Samples
 from sojourn.settings import EngineSettings
 from sojourn.topology import Topology
-
-
-class TopologyFailed(RuntimeError):
-    """The topology cannot go on: user code failed, or restarts did not help."""
 
 
 class Running:
