@@ -56,8 +56,8 @@ class StandalonePool:
         return -(-self.running.layout.slots // self.cores)
 
     def machines(self) -> list[str]:
-        """Those whose process is there."""
-        return [n for n, worker in self.cluster.workers.items() if worker.process.poll() is None]
+        """Those whose process has not ended."""
+        return [name for name, worker in self.cluster.workers.items() if not worker.silent]
 
     def change(self, machines: int) -> str:
         """Start or stop workers, and move the topology."""

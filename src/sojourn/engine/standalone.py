@@ -18,6 +18,9 @@ from sojourn.engine.java import find_java
 _HOME = Path(pyspark.__file__).parent
 _START_S = 60.0
 _STOP_S = 30.0
+# Runs a command until the pipe it reads from is closed, by us or by our death. Its own standard
+# error is closed, so that the end of that tells of the command's.
+_UNTIL_WE_END = '"$@" & child=$!; exec 2>/dev/null; read _; kill $child; wait $child; exit 0'
 
 
 class StandaloneCluster:
@@ -83,6 +86,7 @@ class _Daemon:
         }
         self.process = subprocess.Popen(
             [
+                *("sh", "-c", _UNTIL_WE_END, "sh"),
                 str(_HOME / "bin" / "spark-class"),
                 f"org.apache.spark.deploy.{name}",
                 *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
@@ -90,6 +94,8 @@ class _Daemon:
             ],
             env=environ,
             cwd=log.parent,
+            start_new_session=True,  # Ctrl-C is not for it
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -119,7 +125,8 @@ class _Daemon:
 
     def stop(self) -> None:
         """End it."""
-        self.process.terminate()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         self.process.wait(_STOP_S)
         self.reader.join()
         if self.temporary is not None:
