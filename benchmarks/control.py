@@ -30,9 +30,9 @@ from pyspark.sql import SparkSession
 
 import sojourn as sj
 from sojourn.control.controller import Controller, Record, Shape
-from sojourn.control.decide import Limits
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
+from sojourn.control.situation import Limits
 from sojourn.engine.machines import LocalPool
 from sojourn.engine.session import session
 from sojourn.ports import Allocation, Sample, Samples, Sojourn

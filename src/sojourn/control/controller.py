@@ -5,25 +5,29 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sojourn.control.decide import (
+from sojourn.control.decide import behind, decide
+from sojourn.control.measure import Measure, NotReady, measured, smoothed
+from sojourn.control.model import estimate_of, excess_of, metric_of, network_of
+from sojourn.control.review import is_judged, is_worse
+from sojourn.control.situation import (
     ACTING,
     Action,
     Change,
     Decision,
     Limits,
     Memory,
+    Rejected,
     Situation,
-    decide,
-    is_judged,
-    keeps_up,
 )
-from sojourn.control.measure import Measure, NotReady, measured, smoothed
-from sojourn.control.model import estimate_of, metric_of, network_of
 from sojourn.ports import Samples
+from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology, kind_of
+from sojourn.units import format_duration as told
 
 _KEPT = 30
+_ENOUGH_TREES = 10
+_MAX_RETRIES = 3
 
 
 @dataclass(frozen=True)
@@ -87,15 +91,18 @@ class Controller:
         self.number += 1
         now_s = samples.time_s
         found = measured(samples, self.before_s, self.known, self.settings)
-        self.before_s = now_s if self.before_s is None else max(self.before_s, now_s)
+        if self.before_s is not None and now_s < self.before_s:
+            self.memory = _shifted(self.memory, now_s - self.before_s)
+        self.before_s = now_s
         estimate_s: float | None = None
         self.kept_up = True
         if isinstance(found, Measure) and self.number == 1:
             found = NotReady("the first interval shows the start more than the stream")
         if isinstance(found, NotReady):
-            decision = Decision(Action.NOT_READY, found.reason)
+            decision = self._without_measures(now_s, found)
         else:
             self.past = [*self.past, found][-_KEPT:]
+            self.memory = replace(self.memory, idle_since_s=None)
             decision, estimate_s = self._decide(now_s, found, capacity)
         bias = self.memory.bias
         record = Record(
@@ -116,13 +123,35 @@ class Controller:
             self.adopt(record)
         return record
 
+    def disturbed(self) -> None:
+        """Machines came or went, and tuples waited meanwhile: nothing is judged by that."""
+        change = self.memory.change
+        if change is not None:
+            change = replace(change, reviewed=True)
+        self.memory = replace(self.memory, change=change, above=0, behind=0)
+        self.past = [replace(measure, sojourn=None) for measure in self.past]
+
+    def _without_measures(self, now_s: float, found: NotReady) -> Decision:
+        """Nothing can be decided; but where nothing arrives for long, little is needed."""
+        least = {name: self.limits.minimum.get(name, 1) for name in self.wanted}
+        since = None
+        if found.idle:
+            since = now_s if self.memory.idle_since_s is None else self.memory.idle_since_s
+        self.memory = replace(self.memory, idle_since_s=since)
+        if since is None or now_s - since < self.settings.quiet_s or self.wanted == least:
+            return Decision(Action.NOT_READY, found.reason)
+        if self.settings.max_sojourn_s is None:
+            return Decision(Action.NOT_READY, found.reason)
+        reason = f"nothing has arrived for {told(now_s - since)}: the least everywhere"
+        return Decision(Action.REMOVE, reason, least, needed=sum(least.values()), forced=True)
+
     def _decide(
         self, now_s: float, found: Measure, capacity: int | None
     ) -> tuple[Decision, float | None]:
         settings = self.settings
         smooth = smoothed(self.past, settings)
         # Service times and gains are the smoothed ones: only load changes from one interval to
-        # the next, and what is to be worked off.
+        # the next, and what waits.
         latest = replace(
             found,
             operators={
@@ -142,36 +171,46 @@ class Controller:
         )
         network = network_of(smooth, settings)
         newest = network_of(latest, settings)
-        urgent = network_of(latest, settings, drain_s=settings.interval_s)
-        for made in (network, newest, urgent):
-            if isinstance(made, NotReady):
-                return Decision(Action.NOT_READY, made.reason), None
-        assert not isinstance(network, NotReady)
-        assert not isinstance(newest, NotReady)
-        assert not isinstance(urgent, NotReady)
+        if isinstance(network, NotReady):
+            return Decision(Action.NOT_READY, network.reason), None
+        if isinstance(newest, NotReady):
+            return Decision(Action.NOT_READY, newest.reason), None
+        excess = {n: excess_of(latest.operators[n].queue, newest.stations[n]) for n in self.wanted}
         situation = Situation(
             now_s=now_s,
             latest=latest,
             smooth=smooth,
             network=network,
             newest=newest,
-            urgent=urgent,
+            excess=excess,
+            draining=self._draining(newest, excess),
             wanted=self.wanted,
             limits=replace(self.limits, capacity=capacity),
             memory=self._remembered(found),
             settings=settings,
         )
-        self.memory = situation.memory
+        slow = self.memory.behind + 1 if behind(situation) else 0
+        self.memory = replace(situation.memory, behind=slow)
+        situation = replace(situation, memory=self.memory)
         decision = decide(situation)
-        self.kept_up = keeps_up(situation)
-        since = self.memory.low_since_s
-        low = (since if since is not None else now_s) if decision.too_much else None
-        self.memory = replace(self.memory, low_since_s=low)
+        self.kept_up = situation.keeps_up
+        self._note_enough(now_s, decision)
         estimate = estimate_of(
             network, {**self.limits.fixed, **situation.current}, settings.percentile
         )
+        self._judge(situation, decision)
         self._learn(situation, decision, estimate)
         return decision, _finite(situation.memory.bias.correct(estimate))
+
+    def _draining(self, newest: Network, excess: Mapping[str, float]) -> dict[str, int]:
+        """Processors that work off what waits within an interval, as far as may be."""
+        found = {}
+        for name in self.wanted:
+            station = newest.stations[name]
+            rate = station.arrival_rate + excess[name] / self.settings.interval_s
+            count = math.floor(rate / station.service_rate) + 1
+            found[name] = min(count, self.limits.maximum.get(name, count)) if excess[name] else 1
+        return found
 
     def _remembered(self, found: Measure) -> Memory:
         """For how many intervals in a row the target was missed."""
@@ -181,51 +220,88 @@ class Controller:
             return self.memory
         return replace(self.memory, above=self.memory.above + 1 if value > target else 0)
 
+    def _note_enough(self, now_s: float, decision: Decision) -> None:
+        """How long fewer processors would have done, and how many all that time."""
+        if decision.enough is None:
+            self.memory = replace(self.memory, low_since_s=None, enough={})
+        else:
+            since = self.memory.low_since_s
+            since = now_s if since is None else since
+            self.memory = replace(self.memory, low_since_s=since, enough=dict(decision.enough))
+
+    def _judge(self, s: Situation, decision: Decision) -> None:
+        """Note whether the interval speaks for or against the last change."""
+        change = self.memory.change
+        if change is None or change.reviewed or decision.action is Action.SETTLING:
+            return
+        if is_judged(s, change):
+            worse = is_worse(s, change)
+            change = replace(change, worse=change.worse + worse, reviewed=not worse)
+            self.memory = replace(self.memory, change=change)
+
     def _learn(self, s: Situation, decision: Decision, estimate: float) -> None:
         """Compare the model with what was measured, where nothing is in motion."""
         value = metric_of(s.latest.sojourn, s.settings.percentile)
-        change = self.memory.change
         still = decision.action in (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)
-        if (
-            change is not None
-            and not change.reviewed
-            and decision.action is not Action.SETTLING
-            and is_judged(s, change)
-        ):
-            self.memory = replace(self.memory, change=replace(change, reviewed=True))
-        if still and value is not None and math.isfinite(estimate) and s.latest.sojourn is not None:
-            settled = s.latest.backlog_s < s.settings.interval_s / 2
-            if settled and s.latest.sojourn.count >= 10:
-                self.memory = replace(self.memory, bias=self.memory.bias.learn(estimate, value))
+        if not still or value is None or s.latest.sojourn is None or s.backlog:
+            return
+        if math.isfinite(estimate) and s.latest.sojourn.count >= _ENOUGH_TREES:
+            self.memory = replace(self.memory, bias=self.memory.bias.learn(estimate, value))
 
     def adopt(self, record: Record) -> None:
         """What was decided is done: want it, and remember what was before."""
-        now_s, decision = record.time_s, record.decision
+        now_s, decision, measure = record.time_s, record.decision, record.measure
         assert decision.allocation is not None
         before = dict(self.wanted)
         self.wanted = dict(decision.allocation)
-        value = None
-        if record.measure is not None:
-            value = metric_of(record.measure.sojourn, self.settings.percentile)
-        rejected = tuple((a, until) for a, until in self.memory.rejected if until > now_s)
-        if decision.action is Action.ROLL_BACK:
-            rejected = (*rejected, (before, now_s + self.settings.hold_off_s))
-        measure = record.measure
+        rate = measure.external_rate if measure is not None else 0.0
+        rejected = tuple(r for r in self.memory.rejected if r.until_s > now_s)
+        undone = self.memory.change
+        if decision.action is Action.ROLL_BACK and undone is not None:
+            until_s = now_s + self.settings.hold_off_s
+            rejected = (*rejected, Rejected(before, undone.action, undone.rate, until_s))
         change = Change(
             time_s=now_s,
             before=before,
             after=self.wanted,
             action=decision.action,
-            measured_s=value,
+            measured_s=metric_of(measure.sojourn if measure else None, self.settings.percentile),
             expected_s=decision.expected_s,
-            rate=measure.external_rate if measure is not None else 0.0,
+            rate=rate,
             kept_up=record.kept_up,
+            reviewed=decision.forced,
         )
+        retries = self.memory.retries + 1 if decision.action is Action.RETRY else 0
         self.memory = replace(
-            self.memory, change=change, rejected=rejected, above=0, low_since_s=None
+            self.memory,
+            change=change,
+            rejected=rejected,
+            above=0,
+            behind=0,
+            retries=0 if self.wanted == before and retries > _MAX_RETRIES else retries,
+            low_since_s=None,
+            enough={},
         )
         # Measures of the old allocation say nothing about sojourn under the new one.
         self.past = [replace(measure, sojourn=None) for measure in self.past]
+
+
+def _shifted(memory: Memory, seconds: float) -> Memory:
+    """The same memory by a clock that was set by so much."""
+
+    def moved(time_s: float | None) -> float | None:
+        return None if time_s is None else time_s + seconds
+
+    change = memory.change
+    if change is not None:
+        change = replace(change, time_s=change.time_s + seconds)
+    return replace(
+        memory,
+        change=change,
+        low_since_s=moved(memory.low_since_s),
+        idle_since_s=moved(memory.idle_since_s),
+        rejected=tuple(replace(r, until_s=r.until_s + seconds) for r in memory.rejected),
+    )
 
 
 def _finite(value: float) -> float | None:

@@ -9,7 +9,7 @@ from typing import IO, Any
 import msgspec
 
 from sojourn.control.controller import Controller, Record, Shape
-from sojourn.control.decide import Decision
+from sojourn.control.situation import Decision
 from sojourn.errors import InputError
 
 FORMAT = 1
@@ -26,8 +26,13 @@ class Journal:
     """A file that every record is appended to, and on disk before the next."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file: IO[bytes] = path.open("wb")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.file: IO[bytes] = path.open("xb")
+        except FileExistsError:
+            raise InputError(f"{path}: exists; name another journal, or delete it") from None
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
         self._write(Header(FORMAT, shape))
 
     def __call__(self, record: Record) -> None:

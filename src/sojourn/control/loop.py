@@ -2,16 +2,21 @@
 the log line, the journal entry and what a test asserts. Fed by an engine; the pool of machines,
 the journal and the screen hang on to it."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable
 
 from sojourn.control.controller import Controller, Record
-from sojourn.control.decide import Action
 from sojourn.control.negotiator import Negotiator
+from sojourn.control.situation import Action
+from sojourn.errors import TopologyFailed
 from sojourn.ports import Engine
 from sojourn.settings import ControlSettings
 
+_log = logging.getLogger("sojourn")
+# What says something lasting about how many processors are needed.
+_SETTLED = (Action.HOLD, Action.ADD, Action.REMOVE, Action.MOVE, Action.INFEASIBLE)
 Listener = Callable[[Record], None]  # who is told of every tick
 
 
@@ -56,21 +61,32 @@ class ControlLoop:
             due = max(due, self.clock() - self.controller.settings.interval_s)
 
     def tick(self) -> Record:
-        """One turn of measure → model → decide → apply."""
+        """One turn of measure → model → decide → apply. Only the end of the topology gets out."""
         samples = self.engine.samples()
         began = time.thread_time()
-        self.controller.settings = self.settings
-        record = self.controller.step(samples, self.negotiator.capacity, self.advise)
+        controller = self.controller
+        controller.settings = self.settings
+        if self.negotiator.moved():
+            controller.disturbed()
+        record = controller.step(samples, self.negotiator.capacity, self.advise)
         if record.applied:
             self._apply(record)
-        if not self.advise and record.decision.action is not Action.NOT_READY:
-            needed = record.decision.needed or sum(self.controller.wanted.values())
-            self.negotiator.want(needed)
+        if not self.advise and record.decision.action in _SETTLED:
+            needed = record.decision.needed or sum(controller.wanted.values())
+            self.negotiator.want(needed, record.time_s, self.settings.quiet_s)
         for listener in self.listeners:
-            listener(record)
+            try:
+                listener(record)
+            except Exception:  # noqa: BLE001  # the promise goes on, whoever cannot follow
+                _log.exception("a listener of the control loop failed")
         self.busy_s += time.thread_time() - began
         return record
 
     def _apply(self, record: Record) -> None:
         assert record.decision.allocation is not None
-        self.engine.resize(record.decision.allocation)
+        try:
+            self.engine.resize(record.decision.allocation)
+        except TopologyFailed:
+            raise
+        except Exception:  # noqa: BLE001  # it is asked for again if it does not come
+            _log.exception("the resize could not be asked for")

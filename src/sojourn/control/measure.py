@@ -47,9 +47,10 @@ class Measure:
 
 @dataclass(frozen=True)
 class NotReady:
-    """No decision can be based on this interval."""
+    """No decision can be based on this interval; `idle`: because nothing arrived in it."""
 
     reason: str
+    idle: bool = False
 
 
 def measured(
@@ -75,7 +76,7 @@ def measured(
     if stuck:
         return NotReady(f"the rate of {_listed(stuck)} is not known: held back all the time")
     if not any(rates.values()):
-        return NotReady("nothing arrives")
+        return NotReady("nothing arrives", idle=True)
     entering: dict[str, float] = {}
     for name, source in sources.items():
         for edge, count in source.emitted.items():

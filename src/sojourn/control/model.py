@@ -17,11 +17,8 @@ _PAIRS = 50
 _LIKE_POISSON = (0.75, 1.33)
 
 
-def network_of(
-    measure: Measure, settings: ControlSettings, drain_s: float | None = None
-) -> Network | NotReady:
-    """The topology as a network. With `drain_s`, arrival rates are so much higher that what waits
-    would be gone after so long."""
+def network_of(measure: Measure, settings: ControlSettings) -> Network | NotReady:
+    """The topology as a network."""
     external = {name: measure.entering.get(name, 0.0) for name in measure.operators}
     gains = {
         (sender, receiver): gain
@@ -37,8 +34,6 @@ def network_of(
             rate = rates[name]
             if operator.service_s is None and rate > 0:
                 return NotReady(f"no service times of {name!r} yet")
-            if drain_s is not None:
-                rate += _excess(operator.queue, rate, operator.service_s) / drain_s
             stations[name] = _station(
                 rate,
                 operator.service_s or _IDLE_SERVICE_S,
@@ -51,10 +46,9 @@ def network_of(
         return NotReady(str(error))
 
 
-def _excess(queue: int, rate: float, service_s: float | None) -> float:
+def excess_of(queue: int, station: Station) -> float:
     """Tuples that wait beyond what is usual: as many as are in service, and again."""
-    usual = 2 * rate * (service_s or 0.0) + 10
-    return max(0.0, queue - usual)
+    return max(0.0, queue - 2 * station.offered_load - 10)
 
 
 def _station(

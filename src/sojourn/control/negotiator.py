@@ -6,7 +6,7 @@ normal, and shows only in the capacity."""
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sojourn.ports import MachinePool
 
@@ -18,40 +18,79 @@ class Answer:
     """What became of a wish for machines."""
 
     wanted: int
+    had: int
     have: int
     words: str
+    noted: bool = False
 
 
 class Negotiator:
-    """Asks the pool for as many machines as the processors need, one wish at a time."""
+    """Asks the pool for as many machines as the processors need, one wish at a time: for more at
+    once, to give some back only when they were not needed for long, and not again and again for
+    what cannot be had."""
 
     def __init__(self, pool: MachinePool) -> None:
         self.pool = pool
         self.answers: list[Answer] = []
         self.worker: threading.Thread | None = None
+        self.spare_since_s: float | None = None
+        self.refused: tuple[int, float] | None = None
+        self.seen = 0
 
     @property
     def capacity(self) -> int | None:
         """Processors there is room for now; None: as many as anyone likes."""
         per_machine = self.pool.processors_per_machine
-        return None if per_machine is None else per_machine * len(self.pool.machines())
+        return None if per_machine is None else per_machine * len(self._machines())
 
-    def want(self, processors: int) -> None:
+    def moved(self) -> bool:
+        """Whether machines came or went since this was last asked."""
+        new, self.seen = self.answers[self.seen :], len(self.answers)
+        return any(answer.have != answer.had for answer in new)
+
+    def want(self, processors: int, now_s: float, quiet_s: float) -> None:
         """See to it that there is room for so many; returns at once."""
         per_machine = self.pool.processors_per_machine
         if per_machine is None or (self.worker is not None and self.worker.is_alive()):
             return
+        self._note_refusal(now_s, quiet_s)
         machines = max(1, -(-processors // per_machine))
-        if machines != len(self.pool.machines()):
+        have = len(self._machines())
+        if machines >= have:
+            self.spare_since_s = None
+        elif self.spare_since_s is None:
+            self.spare_since_s = now_s
+        spare = self.spare_since_s is not None and now_s - self.spare_since_s >= quiet_s
+        asked = self.refused is not None and machines >= self.refused[0] > have
+        if (machines > have and not asked) or (machines < have and spare):
+            self.spare_since_s = None
             self.worker = threading.Thread(target=self._change, args=(machines,), daemon=True)
             self.worker.start()
 
+    def _note_refusal(self, now_s: float, quiet_s: float) -> None:
+        """What was not given is not asked for again for a while."""
+        if self.refused is not None and now_s >= self.refused[1]:
+            self.refused = None
+        if self.answers and self.refused is None and not self.answers[-1].noted:
+            last = self.answers[-1]
+            self.answers[-1] = replace(last, noted=True)
+            if last.have < last.wanted:
+                self.refused = (last.wanted, now_s + 2 * quiet_s)
+
+    def _machines(self) -> list[str]:
+        try:
+            return self.pool.machines()
+        except Exception:  # noqa: BLE001  # a pool that cannot say has none to give
+            _log.exception("the pool of machines does not answer")
+            return []
+
     def _change(self, machines: int) -> None:
+        had = len(self._machines())
         try:
             words = self.pool.change(machines)
         except Exception as error:  # noqa: BLE001  # a refusal, whatever its form, is an answer
             words = f"refused: {error}"
-        answer = Answer(machines, len(self.pool.machines()), words)
+        answer = Answer(machines, had, len(self._machines()), words)
         self.answers.append(answer)
         _log.info("machines: wanted %d, have %d: %s", answer.wanted, answer.have, answer.words)
 

@@ -1,0 +1,127 @@
+"""What became of the last change: not there yet, too fresh, made things worse; and what that
+forbids for now. Part of deciding; pure."""
+
+from sojourn.control.model import metric_of
+from sojourn.control.situation import ACTING, Action, Change, Decision, Situation
+from sojourn.units import format_duration as told
+
+_RETRY_INTERVALS = 4  # a change that is not there after so many is asked for again
+_RETRIES = 3
+_WORSE = 1.3  # times what was expected, and what was before
+_JUDGES = 2  # intervals that must agree
+_ENOUGH_TREES = 20
+
+
+def unfinished(s: Situation) -> Decision | None:
+    """A change that is not there yet, or that the interval measured contains."""
+    change = s.memory.change
+    late = [name for name, count in s.wanted.items() if s.current[name] != count]
+    if late:
+        name = late[0]
+        has, wants = s.current[name], s.wanted[name]
+        since = None if change is None else s.now_s - change.time_s
+        if since is not None and since <= _RETRY_INTERVALS * s.settings.interval_s:
+            return Decision(Action.SETTLING, f"{name!r} has {has} of {wants} processors so far")
+        ago = "" if since is None else f" {told(since)} ago"
+        what = f"{name!r} has {has} of the {wants} processors asked for{ago}"
+        if s.memory.retries >= _RETRIES:
+            reason = f"{what}, however often; going by what it has"
+            return Decision(Action.RETRY, reason, s.current, forced=True)
+        return Decision(Action.RETRY, f"{what}; asking again", dict(s.wanted), forced=True)
+    if change is not None and s.latest.time_s - s.latest.interval_s < change.time_s:
+        ago = told(max(0.0, s.now_s - change.time_s))
+        reason = f"the change of {ago} ago lies within the interval measured"
+        return Decision(Action.SETTLING, reason)
+    return None
+
+
+def is_judged(s: Situation, change: Change) -> bool:
+    """Whether a change shows what it is worth: what it found waiting is worked off, or has had the
+    time for it."""
+    return not s.backlog or s.now_s - change.time_s > 3 * s.settings.interval_s
+
+
+def is_worse(s: Situation, change: Change) -> bool:
+    """Whether the interval speaks against a change: tuples take longer than before and than was
+    expected, though no more of them arrive; and what was taken away is missed."""
+    measured = metric_of(s.latest.sojourn, s.settings.percentile)
+    if measured is None or s.latest.sojourn is None or s.latest.sojourn.count < _ENOUGH_TREES:
+        return False
+    if change.measured_s is None or change.expected_s is None or not change.kept_up:
+        return False
+    if s.latest.external_rate > 1.1 * change.rate:
+        return False
+    target = s.settings.max_sojourn_s
+    if change.action is not Action.ADD and target is not None and measured <= target:
+        return False
+    return measured > _WORSE * max(change.expected_s, change.measured_s)
+
+
+def made_worse(s: Situation) -> Decision | None:
+    """Take back the last change if two intervals speak against it."""
+    change = s.memory.change
+    if change is None or change.reviewed or not is_judged(s, change) or not is_worse(s, change):
+        return None
+    if change.worse + 1 < _JUDGES or (s.most is not None and s.total(change.before) > s.most):
+        return None
+    measured = metric_of(s.latest.sojourn, s.settings.percentile)
+    return Decision(
+        Action.ROLL_BACK,
+        f"after the last change {told(measured or 0)} were measured, where "
+        f"{told(change.expected_s or 0)} were expected and {told(change.measured_s or 0)} were "
+        f"measured before it; going back, and not trying that again for "
+        f"{told(s.settings.hold_off_s)}",
+        dict(change.before),
+        forced=True,
+    )
+
+
+def restrained(s: Situation, found: Decision) -> Decision:
+    """Not so soon after the last change, and nothing that was rolled back."""
+    if found.action not in ACTING or found.allocation is None:
+        return found
+    why_not = _too_fresh(s, found)
+    if not why_not and not found.forced:
+        why_not = _unjudged(s, found) or _rolled_back(s, found)
+    if not why_not:
+        return found
+    reason = f"{found.reason}; but {why_not}"
+    return Decision(Action.WAIT, reason, needed=found.needed, enough=found.enough)
+
+
+def _too_fresh(s: Situation, found: Decision) -> str:
+    change = s.memory.change
+    if change is None or found.action is Action.ROLL_BACK:
+        return ""
+    left = s.settings.change_interval_s - (s.now_s - change.time_s)
+    return f"the last change is too fresh, {told(left)} to go" if left > 0 else ""
+
+
+def _unjudged(s: Situation, found: Decision) -> str:
+    change = s.memory.change
+    if found.action is not Action.ADD or change is None or change.reviewed:
+        return ""
+    if s.latest.external_rate > 1.1 * change.rate:
+        return ""
+    if is_judged(s, change) and not is_worse(s, change):
+        return ""
+    return "the last change has not shown yet what it is worth"
+
+
+def _rolled_back(s: Situation, found: Decision) -> str:
+    assert found.allocation is not None
+    for rejected in s.memory.rejected:
+        if s.now_s >= rejected.until_s:
+            continue
+        same = dict(found.allocation) == dict(rejected.allocation)
+        # What adding made worse, adding more makes worse still, as long as the load is the same.
+        more = (
+            found.action is Action.ADD
+            and rejected.action is Action.ADD
+            and s.latest.external_rate <= 1.1 * rejected.rate
+            and s.total(found.allocation) >= s.total(rejected.allocation)
+        )
+        if same or more:
+            left = told(rejected.until_s - s.now_s)
+            return f"that was rolled back, and is not tried again for {left}"
+    return ""
