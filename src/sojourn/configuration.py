@@ -72,6 +72,8 @@ def from_options(conf: Iterable[str]) -> Layer:
         key, equals, value = option.partition("=")
         if not equals:
             raise InputError(f"--conf {option!r}: must be key=value")
+        if key.startswith("spark.") and not key.startswith(PREFIX):
+            raise InputError(f"--conf {option!r}: is Spark's; give it to spark-submit")
         found[key if key.startswith(PREFIX) else PREFIX + key] = value
     return "--conf", found
 

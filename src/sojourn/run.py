@@ -91,12 +91,16 @@ class ControlledRun:
         journal: str | Path | None = None,
         advise: bool = False,
         config: Path | None = None,
+        reread: Callable[[], ControlSettings] | None = None,
         on_tick: Callable[[Record], None] | None = None,
     ) -> None:
         from sojourn.engine.machines import pool_for
         from sojourn.engine.running import Running
 
+        check_room(topology, settings)
+        _check_pool(settings, master, spark)
         shape = shape_of(topology)
+        self.reread = reread
         self.records = _Tally()
         listeners: list[Callable[[Record], None]] = [self.records]
         self.journal = Journal(Path(journal), shape) if journal is not None else None
@@ -145,6 +149,7 @@ class ControlledRun:
         """Go by another max_sojourn, min_sojourn or max_processors from the next tick on."""
         new = _with_keys(self.loop.settings, _keys(changes), "submitted")
         configuration.changed_live(self.loop.settings, new)
+        check_room(self.topology, new)
         self.loop.submit(new)
 
     def stop(self) -> Summary:
@@ -155,10 +160,7 @@ class ControlledRun:
         try:
             self.running.stop()
         finally:
-            self.loop.negotiator.close()
-            self.closing.close()
-            if self.journal is not None:
-                self.journal.close()
+            self._close()
         return self.records.summary(self.topology.name, self.running.restarts)
 
     def __enter__(self) -> "ControlledRun":
@@ -167,25 +169,39 @@ class ControlledRun:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if kind is None:
             self.stop()
-        else:
-            self.loop.stopping.set()
+            return
+        self.loop.stopping.set()
+        try:
             self.running.__exit__(kind, error, trace)
-            self.closing.close()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        self.loop.negotiator.close()
+        self.closing.close()
+        if self.journal is not None:
+            self.journal.close()
 
     def _look_at(self, config: Path) -> None:
-        """Take up what was changed in the file since it was last read."""
-        changed = config.stat().st_mtime_ns
-        if changed != self.config_seen:
-            self.config_seen = changed
-            try:
-                _, values = configuration.read_file(config)
-                new = _with_keys(self.loop.settings, values, str(config))
-                keys = configuration.changed_live(self.loop.settings, new)
-            except InputError as error:
-                _log.warning("the changed settings are not taken up: %s", error)
-                return
-            self.loop.submit(new)
-            _log.info("taken up from %s: %s", config, ", ".join(keys))
+        """Take up what was changed in the file since it was last read, under all that goes over
+        it."""
+        assert self.reread is not None
+        try:
+            changed = config.stat().st_mtime_ns
+        except OSError:
+            return  # it is being replaced, or gone: what was read of it stays in force
+        if changed == self.config_seen:
+            return
+        self.config_seen = changed
+        try:
+            new = self.reread()
+            check_room(self.topology, new)
+            keys = configuration.changed_live(self.loop.settings, new)
+        except InputError as error:
+            _log.warning("the changed settings are not taken up: %s", error)
+            return
+        self.loop.submit(new)
+        _log.info("taken up from %s: %s", config, ", ".join(keys))
 
 
 class _Tally:
@@ -258,6 +274,7 @@ def controlled(
     **targets: Any,
 ) -> ControlledRun:
     """Start a topology under control: see `run`."""
+    conf = list(conf)
     engine_settings, settings = settings_for(config, conf, spark, **targets)
     return ControlledRun(
         topology,
@@ -269,6 +286,7 @@ def controlled(
         journal=journal,
         advise=advise,
         config=None if config is None else Path(config),
+        reread=lambda: settings_for(config, conf, spark, **targets)[1],
         on_tick=on_tick,
     )
 
@@ -318,6 +336,33 @@ def _check_goal(settings: ControlSettings) -> None:
         raise InputError(
             f"what is to be kept? Give a target ({PREFIX}maxSojourn, --max-sojourn 500ms) or a "
             f"number of processors ({PREFIX}maxProcessors, --max-processors 22)"
+        )
+
+
+def check_room(topology: Topology, settings: ControlSettings) -> None:
+    """K_max must leave every operator what it cannot do without."""
+    least = sum(spec.executors for spec in topology.operators.values())
+    if settings.max_processors is not None and settings.max_processors < least:
+        raise InputError(
+            f"{PREFIX}maxProcessors must be at least {least}, one for each executor of every "
+            f"operator of {topology.name!r}; got {settings.max_processors}"
+        )
+
+
+def _check_pool(
+    settings: ControlSettings, master: str | None, spark: "SparkSession | None"
+) -> None:
+    """Where machines come from must fit where the topology runs."""
+    given = master if spark is None else str(spark.sparkContext.master)
+    if settings.pool == "standalone" and given is not None:
+        raise InputError(
+            f"{PREFIX}machines.pool=standalone starts a cluster of its own, and the topology cannot "
+            f"run on {given}: leave the master out, or take the pool 'spark'"
+        )
+    if settings.pool == "spark" and (given is None or given.startswith("local")):
+        raise InputError(
+            f"{PREFIX}machines.pool=spark needs a cluster to ask for machines; the master is "
+            f"{given or 'local'}"
         )
 
 

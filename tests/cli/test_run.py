@@ -51,6 +51,9 @@ def test_one_of_several_is_named(tmp_path: Path) -> None:
         ("", "has no Topology"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
         ("def (", "cannot be loaded: SyntaxError"),
+        ("import sys; sys.exit(3)", "cannot be loaded: SystemExit"),
+        ("def topology(): raise ValueError('not today')", "ValueError: not today"),
+        ("def topology(size): return size", "cannot be loaded: TypeError"),
         ("t = make('a b')", "topology name 'a b'"),
     ],
 )
@@ -75,6 +78,8 @@ def test_an_application_that_is_none_is_refused(
         (("--max-sojourn", "1s", "--conf", "windw=3"), "there is no such setting"),
         (("--max-sojourn", "1s", "--config", "none.yaml"), "cannot be read"),
         (("--max-sojourn", "1s", "--duration", "long"), "--duration"),
+        (("--max-sojourn", "1s", "--duration", "-5s"), "above zero"),
+        (("--max-sojourn", "1s", "--conf", "spark.executor.memory=2g"), "is Spark's"),
     ],
 )
 def test_bad_options_are_refused_before_spark_starts(

@@ -127,7 +127,7 @@ if __name__ == "__main__":
         pool = StandalonePool(cluster, running, processors=2, cores=4, most=2)
         said = [len(pool.machines()), pool.change(2), len(pool.machines())]
         said += [pool.change(3), pool.change(1), len(pool.machines())]
-        other = SparkPool(running, processors=2)
+        other = SparkPool(running, processors=2, most=None)
         said += [len(other.machines())]
         assert running.await_idle(120)
         said += [running.restarts]

@@ -167,7 +167,7 @@ def test_a_falling_load_gives_processors_back_when_it_has_been_calm() -> None:
 def test_the_fewest_processors_are_used() -> None:
     engine = FakeEngine(rate=50)
     engine.allocation_now.update(parse=5, match=20)
-    control = loop(engine, max_sojourn_s=0.2)
+    control = loop(engine, max_sojourn_s=0.3)
     control.controller.wanted = {"parse": 5, "match": 20}
     ticks(control, 20)
     assert engine.allocation() == {"parse": 1, "match": 2}

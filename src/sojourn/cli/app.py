@@ -3,7 +3,9 @@
 import importlib.util
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sojourn.errors import InputError
 from sojourn.topology import Topology
@@ -23,20 +25,11 @@ def load_topology(app: str) -> Topology:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except InputError:
-        raise
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise InputError(
-            f"{file}: cannot be loaded: {type(error).__name__}: {error} "
-            f"({where.filename}, line {where.lineno})"
-        ) from error
+    _called(file, lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
     if name:
         found = getattr(module, name, None)
         if callable(found):
-            found = found()
+            found = _called(file, found)
         if not isinstance(found, Topology):
             raise InputError(f"{file}: {name!r} is no Topology, nor a function that returns one")
         return found
@@ -46,7 +39,7 @@ def load_topology(app: str) -> Topology:
         return topology
     build = getattr(module, "topology", None)
     if not made and callable(build):
-        found = build()
+        found = _called(file, build)
         if isinstance(found, Topology):
             return found
     if not made:
@@ -57,3 +50,17 @@ def load_topology(app: str) -> Topology:
     raise InputError(
         f"{file}: has several topologies ({names}); say which, as in {file}:{names.split(',')[0]}"
     )
+
+
+def _called(file: str, function: Callable[[], Any]) -> Any:
+    """What the user's code returns; what it raises is told in one line."""
+    try:
+        return function()
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise InputError(
+            f"{file}: cannot be loaded: {type(error).__name__}: {error} "
+            f"({where.filename}, line {where.lineno})"
+        ) from error

@@ -8,6 +8,7 @@ import typer
 
 from sojourn.cli.app import load_topology
 from sojourn.cli.run_view import LineView, LiveView, print_summary
+from sojourn.errors import InputError
 from sojourn.units import parse_duration
 
 
@@ -42,6 +43,8 @@ def run(
     from sojourn.run import controlled, settings_for
 
     seconds = None if duration is None else parse_duration(duration, "--duration")
+    if seconds is not None and not seconds > 0:
+        raise InputError(f"--duration must be above zero; got {duration!r}")
     topology = load_topology(app)
     view = (
         LiveView()

@@ -6,6 +6,7 @@ Scale up fast, down lazily; never on missing data, never while a change settles.
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from sojourn.control.model import metric_of
 from sojourn.control.review import made_worse, restrained, unfinished
@@ -130,13 +131,15 @@ def _add(s: Situation, target_s: float, why: str) -> Decision:
 
 def _fewer(s: Situation, target_s: float) -> Decision | None:
     """Give processors back, if all the time for `quiet_s` fewer would have kept the target, with
-    twice the headroom of a change the other way, so that it does not come next."""
+    twice the headroom of a change the other way and as much more load, so that it is not the next
+    to come."""
     smooth = metric_of(s.smooth.sojourn, s.settings.percentile)
     low = s.settings.min_sojourn_s
     if smooth is None or (low is not None and smooth >= low):
         return None
     share = max(0.1, 1 - 2 * s.settings.headroom)
-    plan, note = _fewest(s, s.newest, share * target_s, None, exact=True)
+    busier = _busier(s.newest, 1 + s.settings.headroom)
+    plan, note = _fewest(s, busier, share * target_s, None, exact=True)
     if note or not plan.feasible:
         return None
     now = _operators_of(s, plan)
@@ -155,6 +158,15 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
     then = s.estimate(s.newest, enough)
     reason = f"{why}: {_from_to(s, enough)}, {told(then)} expected"
     return Decision(Action.REMOVE, reason, enough, _known(then), s.total(enough), enough=enough)
+
+
+def _busier(network: Network, factor: float) -> Network:
+    """The same with so many times the load."""
+    stations = {
+        name: replace(station, arrival_rate=factor * station.arrival_rate)
+        for name, station in network.stations.items()
+    }
+    return Network(stations, factor * network.external_rate)
 
 
 def _move(s: Situation, measured: float | None, target_s: float, expected: float) -> Decision:

@@ -86,10 +86,16 @@ class SparkPool:
     """Spark executors as machines, asked of whatever manages the cluster: YARN, Kubernetes or a
     standalone master."""
 
-    def __init__(self, running: Running, processors: int) -> None:
-        self.running = running
+    def __init__(self, running: Running, processors: int, most: int | None) -> None:
+        self.running, self.most = running, most
         self.processors_per_machine = processors
         self.pauses_s: list[float] = []
+
+    @property
+    def least(self) -> int:
+        """Machines that the task slots need, if they are all alike."""
+        slots, have = int(self.context.defaultParallelism()), max(1, len(self.machines()))
+        return -(-self.running.layout.slots * have // max(1, slots))
 
     @property
     def context(self) -> Any:
@@ -104,6 +110,11 @@ class SparkPool:
     def change(self, machines: int) -> str:
         """Ask the cluster manager, and move the topology."""
         have = self.machines()
+        machines = max(machines, self.least)
+        if self.most is not None:
+            machines = min(machines, max(self.most, self.least))
+        if machines == len(have):
+            return f"there are {len(have)}, and neither more nor fewer can be had"
         jvm: Any = self.running.spark._jvm
         if machines > len(have):
             empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
@@ -136,7 +147,9 @@ def pool_for(
     if settings.pool == "local":
         return lambda _running: LocalPool(), None
     if settings.pool == "spark":
-        return lambda running: SparkPool(running, settings.machine_processors), None
+        return (
+            lambda running: SparkPool(running, settings.machine_processors, settings.max_machines)
+        ), None
     directory = Path(tempfile.mkdtemp(prefix="sojourn-cluster-"))
     closing.callback(shutil.rmtree, directory, ignore_errors=True)
     cluster = StandaloneCluster(directory)

@@ -100,8 +100,10 @@ class Supervisor(threading.Thread):
         then, do something. Returns when all executors are up again; raises what that raised."""
         move = _Move(action)
         self.moves.put(move)
-        if not move.done.wait(timeout_s):
-            raise TimeoutError(f"the batch did not end within {timeout_s:.0f} s")
+        deadline = time.monotonic() + timeout_s
+        while not move.done.wait(0.1):
+            if time.monotonic() > deadline or not self.is_alive():
+                raise TimeoutError("the batch did not end in time, or the topology has stopped")
         if move.error is not None:
             raise move.error
         self.driver.wait(lambda: self.driver.complete() or self.stopping.is_set(), timeout_s)
