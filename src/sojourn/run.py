@@ -356,8 +356,8 @@ def _check_pool(
     given = master if spark is None else str(spark.sparkContext.master)
     if settings.pool == "standalone" and given is not None:
         raise InputError(
-            f"{PREFIX}machines.pool=standalone starts a cluster of its own, and the topology cannot "
-            f"run on {given}: leave the master out, or take the pool 'spark'"
+            f"{PREFIX}machines.pool=standalone starts a cluster of its own, and the topology "
+            f"cannot run on {given}: leave the master out, or take the pool 'spark'"
         )
     if settings.pool == "spark" and (given is None or given.startswith("local")):
         raise InputError(

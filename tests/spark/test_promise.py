@@ -45,8 +45,8 @@ def test_a_load_step_is_answered_and_nothing_lost(spark: SparkSession, tmp_path:
     )
     added = [change for change in summary.changes if change.action == "add"]
     assert added
-    assert added[0].after["nap"] >= 3
-    assert "'nap'" in added[0].reason
+    assert max(change.after["nap"] for change in added) >= 3  # what 130/s of 20 ms take
+    assert all("'nap'" in change.reason for change in added)
     assert sorted(results(tmp_path / "out")) == list(range(1000))
     shape, written = read_journal(journal)
     again = list(replay(shape, written, {}))
