@@ -1,11 +1,11 @@
 """Orders are checked, priced and booked while their number per second rises and falls. Kept under
 its target by
 
-    sojourn run examples/orders.py --max-sojourn 150ms
+    sojourn run examples/orders.py --max-sojourn 200ms
 
 Checking and pricing wait for a service elsewhere, here a pause of random length, so that their
-processors hardly need a core: this runs on two. Rates, in orders per second: 40 for half a minute,
-then 100, then 30.
+processors hardly need a core: this runs on two. Rates, in orders per second: 40 at first, then 100,
+then 30, about half a minute each.
 """
 
 import random
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import sojourn as sj
 
-RATES = ((30.0, 40.0), (35.0, 100.0), (35.0, 30.0))
+RATES = ((25.0, 40.0), (30.0, 100.0), (30.0, 30.0))
 COUNT = int(sum(seconds * rate for seconds, rate in RATES))
 
 

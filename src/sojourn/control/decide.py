@@ -72,13 +72,14 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
     missed = measured is not None and measured > target_s
     slow = behind(s)
     if slow and (missed or s.memory.behind >= _AGREE):
-        return _add(s, target_s, slow)
+        # What rises has risen further than the interval shows.
+        return _add(s, target_s, slow, _busier(s.newest, 1 + s.settings.headroom))
     if missed:
         assert measured is not None
         why = f"{what} {told(measured)} is above {told(target_s)}"
         agreed = expected > target_s and s.memory.above >= _AGREE
         if agreed or s.memory.above > s.settings.window:
-            return _add(s, target_s, why)
+            return _add(s, target_s, why, s.newest)
         but = s.backlog or f"the model expects {told(expected)}"
         reason = f"{why}, and {but}; waiting whether it stays there"
         return Decision(Action.WAIT, reason, expected_s=_known(expected))
@@ -102,9 +103,9 @@ def behind(s: Situation) -> str:
     return ""
 
 
-def _add(s: Situation, target_s: float, why: str) -> Decision:
+def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
     least = {n: max(s.current[n], s.draining[n]) for n in s.wanted}
-    plan, note = _fewest(s, s.newest, target_s, least)
+    plan, note = _fewest(s, network, target_s, least)
     # What is needed for good does not include what is needed to work off a backlog.
     lasting, _ = _fewest(s, s.newest, target_s, None)
     needed = s.total(lasting.allocation) if lasting.feasible else None
