@@ -42,6 +42,19 @@ def refusal(clock: BatchClock, rows: Any, **changed: Any) -> str:
     return str(refused.value)
 
 
+def end_of(batches: Iterator[Any]) -> threading.Event:
+    """Set when the input of a level ends, which is read until then."""
+    ended = threading.Event()
+
+    def drain() -> None:
+        for _ in batches:
+            continue
+        ended.set()
+
+    threading.Thread(target=drain, daemon=True).start()
+    return ended
+
+
 def noting(path: str) -> Any:
     """A level that notes when it starts and ends, and under which batch and partition."""
 
@@ -52,15 +65,7 @@ def noting(path: str) -> Any:
         query = context.getLocalProperty("sql.streaming.queryId")
         name = f"{batch}-{context.partitionId()}"
         Path(path, f"{name}-start").write_text(str(query), encoding="utf-8")
-        ended = threading.Event()
-
-        def drain() -> None:
-            for _ in batches:
-                continue
-            ended.set()
-
-        threading.Thread(target=drain, daemon=True).start()
-        ended.wait()
+        end_of(batches).wait()
         Path(path, f"{name}-end").touch()
         yield from ()
 
@@ -187,14 +192,7 @@ def sending(path: str) -> Any:
                 names=["pid", "data"],
             )
 
-        ended = threading.Event()
-
-        def drain() -> None:
-            for _ in batches:
-                continue
-            ended.set()
-
-        threading.Thread(target=drain, daemon=True).start()
+        ended = end_of(batches)
         yield rows((0, b"held"), (1, b"pushed"), (1, None))
         while not Path(path, "go").exists() and not ended.wait(0.02):
             continue

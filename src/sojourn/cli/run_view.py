@@ -1,7 +1,6 @@
 """What `sojourn run` shows: a live table on a terminal, plain lines elsewhere, and a summary.
 Fed with tick records, and knows nothing else."""
 
-from types import TracebackType
 from typing import IO
 
 import typer
@@ -55,13 +54,8 @@ class LineView:
     def __enter__(self) -> "LineView":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
+    def __exit__(self, *_: object) -> None:
+        """Nothing is to be put away."""
 
 
 class LiveView:
@@ -110,16 +104,11 @@ class LiveView:
         return Group(table, decision, *(Text(line, style="dim") for line in self.changes[-5:]))
 
     def __enter__(self) -> "LiveView":
-        self.live.__enter__()
+        self.live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.live.__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
 
 
 def print_summary(summary: Summary) -> None:
