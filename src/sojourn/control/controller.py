@@ -184,6 +184,7 @@ class Controller:
             newest=newest,
             excess=excess,
             draining=self._draining(newest, excess),
+            rising=self._is_rising(found),
             wanted=self.wanted,
             limits=replace(self.limits, capacity=capacity),
             memory=self._remembered(found),
@@ -201,6 +202,15 @@ class Controller:
         self._judge(situation, decision)
         self._learn(situation, decision, estimate)
         return decision, _finite(situation.memory.bias.correct(estimate))
+
+    def _is_rising(self, found: Measure) -> bool:
+        """Whether more arrived than chance would have, had the load stayed as it was."""
+        before = [measure.external_rate for measure in self.past[:-1][-self.settings.window :]]
+        if not before:
+            return False
+        usual = sum(before) / len(before)
+        chance = 3 * math.sqrt(usual / found.interval_s)
+        return found.external_rate > max(1.1 * usual, usual + chance)
 
     def _draining(self, newest: Network, excess: Mapping[str, float]) -> dict[str, int]:
         """Processors that work off what waits within an interval, as far as may be."""

@@ -77,9 +77,10 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
     if missed:
         assert measured is not None
         why = f"{what} {told(measured)} is above {told(target_s)}"
-        agreed = expected > target_s and s.memory.above >= _AGREE
+        agreed = expected > target_s and (s.rising or s.memory.above >= _AGREE)
         if agreed or s.memory.above > s.settings.window:
-            return _add(s, target_s, why, s.newest)
+            network = _busier(s.newest, 1 + s.settings.headroom) if s.rising else s.newest
+            return _add(s, target_s, why, network)
         but = s.backlog or f"the model expects {told(expected)}"
         reason = f"{why}, and {but}; waiting whether it stays there"
         return Decision(Action.WAIT, reason, expected_s=_known(expected))

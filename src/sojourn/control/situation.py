@@ -89,7 +89,8 @@ class Limits:
 class Situation:
     """All that a decision is based on. `network` has the smoothed rates, `newest` those of the
     last interval where they are higher. `excess` says how many tuples wait at an operator beyond
-    what is usual, `draining` how many processors work that off within an interval."""
+    what is usual, `draining` how many processors work that off within an interval, `rising` that
+    the load has gone up by more than chance in the last interval."""
 
     now_s: float
     latest: Measure
@@ -98,6 +99,7 @@ class Situation:
     newest: Network
     excess: Mapping[str, float]
     draining: Mapping[str, int]
+    rising: bool
     wanted: Mapping[str, int]
     limits: Limits
     memory: Memory
