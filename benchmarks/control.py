@@ -166,7 +166,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
         )
         found = [r.samples.sojourn for r in records[2:] if r.samples.sojourn is not None]
         measured = sum(s.mean_s * s.count for s in found) / sum(s.count for s in found)
-        later = [r for r in records[len(records) // 2 :] if r.estimate_s is not None]
+        later = [r for r in records[2:] if r.estimate_s is not None]
         estimated = statistics.fmean(r.estimate_s or 0.0 for r in later)
         bare = statistics.fmean(((r.estimate_s or 0.0) - r.bias[0]) / r.bias[1] for r in later)
         points.append(

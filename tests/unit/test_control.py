@@ -376,13 +376,22 @@ def test_a_journal_decides_the_same_again_and_says_where_it_would_differ(tmp_pat
 def test_bias_is_an_offset_or_a_slope_as_the_data_say() -> None:
     offset = Bias()
     for estimate in (0.005, 0.010, 0.020, 0.040) * 5:
-        offset = offset.learn(estimate, estimate + 0.010)
+        offset = offset.learn(estimate, estimate + 0.010, estimate)
     assert offset.correct(0.1) == pytest.approx(0.11, rel=0.05)
     slope = Bias()
     for estimate in (0.1, 0.2, 0.4) * 5:
-        slope = slope.learn(estimate, 0.6 * estimate)
+        slope = slope.learn(estimate, 0.6 * estimate, estimate)
     assert slope.correct(1.0) == pytest.approx(0.6, rel=0.1)
     assert slope.estimate_for(slope.correct(0.3)) == pytest.approx(0.3)
+
+
+def test_estimates_that_waver_are_not_taken_for_a_small_slope() -> None:
+    draw = random.Random(3)
+    bias = Bias()
+    for _ in range(50):
+        bias = bias.learn(0.1 * draw.uniform(0.5, 1.5), 0.1 * draw.uniform(0.5, 1.5))
+    assert bias.correct(0.1) == pytest.approx(0.1, rel=0.1)
+    assert bias.correct(0.2) == pytest.approx(0.2, rel=0.15)
 
 
 def test_smoothing_by_window_and_by_alpha() -> None:

@@ -256,7 +256,10 @@ class Controller:
         if not still or value is None or s.latest.sojourn is None or s.backlog:
             return
         if math.isfinite(estimate) and s.latest.sojourn.count >= _ENOUGH_TREES:
-            self.memory = replace(self.memory, bias=self.memory.bias.learn(estimate, value))
+            change = self.memory.change
+            group = 0.0 if change is None else change.time_s
+            bias = self.memory.bias.learn(estimate, value, group)
+            self.memory = replace(self.memory, bias=bias)
 
     def adopt(self, record: Record) -> None:
         """What was decided is done: want it, and remember what was before."""

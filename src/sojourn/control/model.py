@@ -66,9 +66,13 @@ def _station(
 @dataclass(frozen=True)
 class Bias:
     """What measured sojourn makes of the estimated: a + b·estimate, by a regression that leans
-    towards a = 0 and b = 1 while it has seen little (DRS §V-C, on figure 7)."""
+    towards a = 0 and b = 1 while it has seen little (DRS §V-C, on figure 7).
 
-    pairs: tuple[tuple[float, float], ...] = ()
+    Estimates waver with the rates they are made from, and a regression over single intervals would
+    take that for a small slope. So it goes over means, one for each allocation, of the middle half
+    of its intervals."""
+
+    pairs: tuple[tuple[float, float, float], ...] = ()
     offset_s: float = 0.0
     slope: float = 1.0
 
@@ -82,32 +86,47 @@ class Bias:
         """What the model must expect for this to be measured; may be out of reach."""
         return (measured_s - self.offset_s) / self.slope
 
-    def learn(self, estimate_s: float, measured_s: float) -> "Bias":
-        """Take one more interval into account."""
+    def learn(self, estimate_s: float, measured_s: float, group: float = 0.0) -> "Bias":
+        """Take one more interval into account; `group` tells one allocation from another."""
         if not (math.isfinite(estimate_s) and estimate_s > 0 and measured_s > 0):
             return self
-        pairs = (*self.pairs, (estimate_s, measured_s))[-_PAIRS:]
+        pairs = (*self.pairs, (estimate_s, measured_s, group))[-_PAIRS:]
         offset_s, slope = _regression(pairs)
         return Bias(pairs, offset_s, slope)
 
 
-def _regression(pairs: tuple[tuple[float, float], ...]) -> tuple[float, float]:
-    """Least squares of relative errors, with a prior worth one interval on each coefficient."""
-    scale = sum(m for _, m in pairs) / len(pairs)
+def _regression(pairs: tuple[tuple[float, float, float], ...]) -> tuple[float, float]:
+    """Least squares of relative errors of the groups' means, each worth its intervals, with a
+    prior worth one on each coefficient."""
+    groups: dict[float, list[tuple[float, float]]] = {}
+    for estimate, measured, group in pairs:
+        groups.setdefault(group, []).append((estimate, measured))
+    scale = sum(m for _, m, _ in pairs) / len(pairs)
     # Unknowns: offset/scale and slope - 1. Rows: (scale/m, e/m) · (x, y) = (m - e)/m.
     xx = yy = 1.0
     xy = xr = yr = 0.0
-    for e, m in pairs:
+    for members in groups.values():
+        weight = len(members)
+        e = _middle([estimate for estimate, _ in members])
+        m = _middle([measured for _, measured in members])
         p, q, r = scale / m, e / m, (m - e) / m
-        xx += p * p
-        yy += q * q
-        xy += p * q
-        xr += p * r
-        yr += q * r
+        xx += weight * p * p
+        yy += weight * q * q
+        xy += weight * p * q
+        xr += weight * p * r
+        yr += weight * q * r
     determinant = xx * yy - xy * xy
     x = (xr * yy - yr * xy) / determinant
     y = (yr * xx - xr * xy) / determinant
     return x * scale, min(10.0, max(0.1, 1 + y))
+
+
+def _middle(values: list[float]) -> float:
+    """The mean of the middle half."""
+    ordered = sorted(values)
+    cut = len(ordered) // 4
+    kept = ordered[cut : len(ordered) - cut]
+    return sum(kept) / len(kept)
 
 
 def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None:
