@@ -1,12 +1,11 @@
 """The composition root: wires the engine to what drives it."""
 
 import contextlib
-import json
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,8 @@ from sojourn import configuration
 from sojourn.control.controller import Controller, Record, shape_of
 from sojourn.control.journal import Journal
 from sojourn.control.loop import ControlLoop
-from sojourn.control.model import metric_of
 from sojourn.control.negotiator import Negotiator
+from sojourn.control.summary import Summary, Tally
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, knobs_of
 from sojourn.topology import Topology
@@ -45,37 +44,6 @@ def start(
     return Running(topology, checkpoint, master, spark, EngineSettings(**settings))
 
 
-@dataclass(frozen=True)
-class Happened:
-    """A change of the allocation, and why it was made."""
-
-    at_s: float
-    action: str
-    before: Mapping[str, int]
-    after: Mapping[str, int]
-    reason: str
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a controlled run was like."""
-
-    topology: str
-    seconds: float
-    ticks: int
-    ready: int
-    within_target: int | None
-    mean_sojourn_s: float | None
-    mean_processors: float
-    most_processors: int
-    restarts: int
-    changes: tuple[Happened, ...]
-
-    def as_json(self) -> str:
-        """For other programs."""
-        return json.dumps(asdict(self), indent=2)
-
-
 class ControlledRun:
     """A topology and the loop that keeps its promise. Use it in a `with` block, or call `stop`."""
 
@@ -101,8 +69,8 @@ class ControlledRun:
         _check_pool(settings, master, spark)
         shape = shape_of(topology)
         self.reread = reread
-        self.records = _Tally()
-        listeners: list[Callable[[Record], None]] = [self.records]
+        self.tally = Tally()
+        listeners: list[Callable[[Record], None]] = [self.tally]
         self.journal = Journal(Path(journal), shape) if journal is not None else None
         if self.journal is not None:
             listeners.append(self.journal)
@@ -161,7 +129,7 @@ class ControlledRun:
             self.running.stop()
         finally:
             self._close()
-        return self.records.summary(self.topology.name, self.running.restarts)
+        return self.tally.summary(self.topology.name, self.running.restarts)
 
     def __enter__(self) -> "ControlledRun":
         return self
@@ -202,62 +170,6 @@ class ControlledRun:
             return
         self.loop.submit(new)
         _log.info("taken up from %s: %s", config, ", ".join(keys))
-
-
-class _Tally:
-    """Adds up records as they come."""
-
-    def __init__(self) -> None:
-        self.first_s: float | None = None
-        self.last_s = 0.0
-        self.ticks = self.ready = self.within = 0
-        self.targeted = False
-        self.trees, self.sojourn_s = 0, 0.0
-        self.processors: list[int] = []
-        self.changes: list[Happened] = []
-
-    def __call__(self, record: Record) -> None:
-        if self.first_s is None:
-            self.first_s = record.time_s - record.settings.interval_s
-        self.last_s = record.time_s
-        self.ticks += 1
-        if record.measure is not None:
-            self.ready += 1
-            have = {n: record.measure.operators[n].processors for n in record.wanted}
-            self.processors.append(sum(have.values()))
-            sojourn = record.measure.sojourn
-            if sojourn is not None:
-                self.trees += sojourn.count
-                self.sojourn_s += sojourn.mean_s * sojourn.count
-            target = record.settings.max_sojourn_s
-            if target is not None:
-                self.targeted = True
-                value = metric_of(sojourn, record.settings.percentile)
-                self.within += value is not None and value <= target
-        if record.applied and record.decision.allocation is not None:
-            self.changes.append(
-                Happened(
-                    record.time_s - self.first_s,
-                    str(record.decision.action),
-                    dict(record.wanted),
-                    dict(record.decision.allocation),
-                    record.decision.reason,
-                )
-            )
-
-    def summary(self, topology: str, restarts: int) -> Summary:
-        return Summary(
-            topology=topology,
-            seconds=self.last_s - (self.first_s or 0.0),
-            ticks=self.ticks,
-            ready=self.ready,
-            within_target=self.within if self.targeted else None,
-            mean_sojourn_s=self.sojourn_s / self.trees if self.trees else None,
-            mean_processors=sum(self.processors) / max(1, len(self.processors)),
-            most_processors=max(self.processors, default=0),
-            restarts=restarts,
-            changes=tuple(self.changes),
-        )
 
 
 def controlled(

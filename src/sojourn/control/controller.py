@@ -276,7 +276,6 @@ class Controller:
         change = Change(
             time_s=now_s,
             before=before,
-            after=self.wanted,
             action=decision.action,
             measured_s=metric_of(measure.sojourn if measure else None, self.settings.percentile),
             expected_s=decision.expected_s,

@@ -32,13 +32,12 @@ ACTING = frozenset({Action.ADD, Action.REMOVE, Action.MOVE, Action.ROLL_BACK, Ac
 
 @dataclass(frozen=True)
 class Change:
-    """A change that was decided: when, from what to what, what was measured before it and
+    """A change that was decided: when, from what, what was measured before it and
     expected of it at which external rate, and whether what was there before kept up. `worse`
     counts the intervals that speak against it; once it is `reviewed`, nothing more does."""
 
     time_s: float
     before: Mapping[str, int]
-    after: Mapping[str, int]
     action: Action
     measured_s: float | None
     expected_s: float | None
