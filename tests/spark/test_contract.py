@@ -42,19 +42,6 @@ def refusal(clock: BatchClock, rows: Any, **changed: Any) -> str:
     return str(refused.value)
 
 
-def end_of(batches: Iterator[Any]) -> threading.Event:
-    """Set when the input of a level ends, which is read until then."""
-    ended = threading.Event()
-
-    def drain() -> None:
-        for _ in batches:
-            continue
-        ended.set()
-
-    threading.Thread(target=drain, daemon=True).start()
-    return ended
-
-
 def noting(path: str) -> Any:
     """A level that notes when it starts and ends, and under which batch and partition."""
 
@@ -65,7 +52,15 @@ def noting(path: str) -> Any:
         query = context.getLocalProperty("sql.streaming.queryId")
         name = f"{batch}-{context.partitionId()}"
         Path(path, f"{name}-start").write_text(str(query), encoding="utf-8")
-        end_of(batches).wait()
+        ended = threading.Event()
+
+        def drain() -> None:
+            for _ in batches:
+                continue
+            ended.set()
+
+        threading.Thread(target=drain, daemon=True).start()
+        ended.wait()
         Path(path, f"{name}-end").touch()
         yield from ()
 
@@ -192,7 +187,14 @@ def sending(path: str) -> Any:
                 names=["pid", "data"],
             )
 
-        ended = end_of(batches)
+        ended = threading.Event()
+
+        def drain() -> None:
+            for _ in batches:
+                continue
+            ended.set()
+
+        threading.Thread(target=drain, daemon=True).start()
         yield rows((0, b"held"), (1, b"pushed"), (1, None))
         while not Path(path, "go").exists() and not ended.wait(0.02):
             continue
