@@ -204,18 +204,31 @@ def cpu_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def usage() -> dict[str, dict[str, float]]:
-    """Processes, resident memory and open descriptors (files and sockets) by kind of process."""
-    found: dict[str, dict[str, float]] = {}
-    for pid, (kind, fields) in own_processes().items():
-        row = found.setdefault(kind, {"processes": 0, "rss_mb": 0.0, "descriptors": 0})
+COUNTED = ("processes", "mb", "descriptors")
+
+
+def usage() -> dict[str, dict[str, Any]]:
+    """Processes, memory and open descriptors (files and sockets) by kind of process; memory is
+    what each process has for itself, so that pages shared by forks do not count many times."""
+    found: dict[str, dict[str, Any]] = {}
+    for pid, (kind, _) in own_processes().items():
+        row = found.setdefault(kind, {"processes": 0, "mb": 0.0, "descriptors": 0, "each_mb": {}})
         try:
-            row["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
+            descriptors, memory = len(os.listdir(f"/proc/{pid}/fd")), own_memory_mb(pid)
         except OSError:
             continue  # it has just ended
+        row["descriptors"] += descriptors
         row["processes"] += 1
-        row["rss_mb"] += int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        row["mb"] += memory
+        row["each_mb"][pid] = round(memory, 1)
     return found
+
+
+def own_memory_mb(pid: int) -> float:
+    """The memory that would come free if this process ended."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+        lines = [line.split() for line in file if line.startswith("Private_")]
+    return sum(int(line[1]) for line in lines) / 1024
 
 
 class Tally(sj.Operator):
@@ -228,7 +241,7 @@ class Tally(sj.Operator):
 
 def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
     """A chain with state and a file sink at half of what it carries flat out, resized every
-    minute; usage after a minute and at the end."""
+    minute; usage every minute, and its growth in the second half."""
 
     def topology(source: sj.Source, out: str) -> sj.Topology:
         t = sj.Topology("soak")
@@ -257,18 +270,21 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
                 readings.append({"minute": minute, **summary(found), "usage": usage()})
                 print(json.dumps(readings[-1]), file=sys.stderr, flush=True)
             restarts = running.restarts
-    early, late = readings[min(1, len(readings) - 1)]["usage"], readings[-1]["usage"]
-    grown = {
-        kind: {what: late[kind][what] - early[kind][what] for what in early[kind]}
-        for kind in early
-        if kind in late
-    }
+    half = readings[len(readings) // 2 :]
     return {
         "flat_out_per_s": full,
         "restarts": restarts,
-        "growth_after_minute_2": grown,
+        "growth_a_minute_in_the_second_half": {
+            kind: {what: slope([r["usage"][kind][what] for r in half]) for what in COUNTED}
+            for kind in readings[-1]["usage"]
+        },
         "readings": readings,
     }
+
+
+def slope(values: list[float]) -> float:
+    """The least-squares growth from one value to the next."""
+    return statistics.linear_regression(range(len(values)), values).slope
 
 
 def floor_cpu(count: int) -> float:
@@ -335,9 +351,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", help="latency throughput resize boundary; all if none")
+    parser.add_argument("parts", nargs="*", help="which; all but soak if none")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quick", action="store_true", help="shorter runs")
+    parser.add_argument("--minutes", type=int, help="length of the soak, instead of 10")
     options = parser.parse_args()
     parts = options.parts or ["latency", "throughput", "resize", "boundary"]
     seconds = 10 if options.quick else 30
@@ -347,7 +364,7 @@ def main() -> None:
         "throughput": lambda: throughput(spark, 100_000 if options.quick else 400_000),
         "resize": lambda: resize(spark, seconds),
         "boundary": lambda: boundary(spark, 2 if options.quick else 6),
-        "soak": lambda: soak(spark, 3 if options.quick else 10),
+        "soak": lambda: soak(spark, options.minutes or (4 if options.quick else 10)),
     }
     results = {}
     for part in parts:

@@ -34,10 +34,10 @@ if __name__ == "__main__":
     topology = wordcount(Path({out!r}), LINES, 100, processors=3, executors=2)
     with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, batch_s=4) as running:
         print("up", flush=True)
-        running.driver.wait(lambda: min(running.driver.saved.values(), default=-1) >= 0, 60)
+        running.driver.wait(lambda: running.committed >= 0, 60)
         first = dict(running.driver.at)
         running.resize({{"count": 4}})
-        running.driver.wait(lambda: min(running.driver.saved.values(), default=-1) >= 2, 60)
+        running.driver.wait(lambda: running.committed >= 2, 60)
         print("moved", sum(running.driver.at[place] != first[place] for place in first))
         print("processors", running.allocation()["count"])
         listed = subprocess.run(

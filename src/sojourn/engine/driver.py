@@ -37,7 +37,6 @@ class Driver(threading.Thread):
         self.feedback: dict[tuple[bytes, int], m.Inject] = {}
         self.reports: dict[bytes, m.Report] = {}
         self.sampled: dict[bytes, m.Report] = {}
-        self.saved: dict[tuple[str, int], int] = {}
         self.failures: list[m.Failed] = []
         self.changed = threading.Condition()
         self.requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -161,7 +160,6 @@ class Driver(threading.Thread):
             self.failures.clear()
             self.reports.clear()
             self.sampled.clear()
-            self.saved.clear()
             self.tracker.clear()
 
     def _handle(self, sender: bytes, message: m.ToDriver) -> None:
@@ -184,9 +182,6 @@ class Driver(threading.Thread):
                 self.reports[sender] = message
             case m.Traces():
                 self.tracker.note(message)
-            case m.BatchDone():
-                if (hello := self.members.get(sender)) is not None:
-                    self.saved[hello.vertex, hello.executor] = message.batch
             case m.Text():
                 _print(message.lines)
             case _:

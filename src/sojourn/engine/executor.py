@@ -371,7 +371,6 @@ class ElasticExecutor:
         self.store.save(self.batch, self.spec.epoch, self.changed, self.emitter.parked())
         self.phase = Phase.WAITING
         self.receiver.task.send(END)
-        self.channel.send(m.BatchDone(self.batch))
 
     # the channel
 

@@ -218,12 +218,6 @@ class Failed(msgspec.Struct, array_like=True, tag="failed"):
     suspect: int | None
 
 
-class BatchDone(msgspec.Struct, array_like=True, tag="batch_done"):
-    """An executor has saved the end of a batch."""
-
-    batch: int
-
-
 class Bye(msgspec.Struct, array_like=True, tag="bye"):
     """An executor leaves."""
 
@@ -246,17 +240,7 @@ class SettledFor(msgspec.Struct, array_like=True, tag="settled_for"):
 
 
 ToDriver = (
-    Hello
-    | Report
-    | Traces
-    | Feedback
-    | Text
-    | Failed
-    | BatchDone
-    | Bye
-    | Settle
-    | Acknowledge
-    | SettledFor
+    Hello | Report | Traces | Feedback | Text | Failed | Bye | Settle | Acknowledge | SettledFor
 )
 
 

@@ -106,7 +106,8 @@ class Running:
         return self.driver.samples(ANSWER_S)
 
     def allocation(self) -> dict[str, int]:
-        """The processors each operator has now."""
+        """The processors each operator has now; fewer than asked for, or none, while the topology
+        starts or starts again."""
         self._check()
         counts = dict.fromkeys(self.topology.operators, 0)
         for report in self.driver.poll(ANSWER_S).values():
@@ -152,6 +153,12 @@ class Running:
     def error(self) -> str | None:
         """Why the topology has failed, if it has."""
         return self.supervisor.error
+
+    @property
+    def committed(self) -> int:
+        """The last batch whose results are published and whose state is kept, -1 before the
+        first."""
+        return self.supervisor.clock.committed()
 
     @property
     def restarts(self) -> int:
