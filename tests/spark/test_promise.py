@@ -126,9 +126,11 @@ if __name__ == "__main__":
     with sj.start(topology, master=cluster.url, checkpoint={checkpoint!r}) as running:
         pool = StandalonePool(cluster, running, processors=2, cores=4, most=2)
         said = [len(pool.machines()), pool.change(2), len(pool.machines())]
-        said += [pool.change(3), pool.change(1), len(pool.machines())]
+        said += [pool.change(3)]
         other = SparkPool(running, processors=2, most=None)
-        said += [len(other.machines())]
+        said += [len(other.machines()), other.change(1), len(other.machines())]
+        said += [other.change(2), len(other.machines())]
+        said += [pool.change(1), len(pool.machines()), len(other.machines())]
         assert running.await_idle(120)
         said += [running.restarts]
         print(json.dumps(said), flush=True)
@@ -151,11 +153,12 @@ def test_machines_of_a_standalone_cluster_come_and_go(tmp_path: Path) -> None:
         [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    first, added, two, refused, given, one, executors, restarts = json.loads(
-        ended.stdout.splitlines()[-1]
-    )
-    assert (first, two, one, executors, restarts) == (1, 2, 1, 1, 0)
+    said = json.loads(ended.stdout.splitlines()[-1])
+    assert [word for word in said if isinstance(word, int)] == [1, 2, 2, 1, 2, 1, 1, 0]
+    added, refused, killed, asked, given = [word for word in said if isinstance(word, str)]
     assert added.startswith("added worker-1; tuples waited")
     assert "neither more nor fewer" in refused
+    assert killed.startswith("gave back ")
+    assert asked.startswith("have 2 of 2; tuples waited")
     assert given.startswith("gave back worker-1; tuples waited")
     assert sorted(results(tmp_path / "out")) == list(range(1000))

@@ -107,13 +107,13 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
     import pyarrow as pa
 
     schema = pa.schema([("pid", pa.int32()), ("data", pa.binary())])
-    buffer = bytearray()
+    buffer, room = bytearray(), memoryview(bytearray(_READ_BYTES))
     touched: set[int] = set()
     while True:
-        data = sock.recv(_READ_BYTES)
-        if not data:
+        read = sock.recv_into(room)
+        if not read:
             raise ConnectionError("the elastic executor is gone")
-        buffer += data
+        buffer += room[:read]
         pids: list[int] = []
         rows: list[bytes | None] = []
         ended, start = False, 0

@@ -37,8 +37,14 @@ class Bundle(msgspec.Struct, array_like=True):
 decode_bundle = msgspec.msgpack.Decoder(Bundle).decode
 
 
+# What is read goes through one place: as an object of its own each time, it would leave the memory
+# of a process in pieces that nothing fits in again.
+_ROOM = memoryview(bytearray(_READ_BYTES))
+
+
 class Link:
-    """Frames over a stream socket that never blocks: what cannot be sent yet waits in order."""
+    """Frames over a stream socket that never blocks: what cannot be sent yet waits in order. The
+    links of a process are read by one thread."""
 
     def __init__(self, sock: socket.socket, read_bytes: int = _READ_BYTES) -> None:
         sock.setblocking(False)
@@ -80,14 +86,14 @@ class Link:
     def receive(self) -> list[bytes] | None:
         """The frames that have arrived, or None when the peer is gone."""
         try:
-            data = self.sock.recv(self.read_bytes)
+            size = self.sock.recv_into(_ROOM, self.read_bytes)
         except BlockingIOError:
             return []
         except ConnectionResetError:
             return None
-        if not data:
+        if not size:
             return None
-        self._partial += data
+        self._partial += _ROOM[:size]
         return list(self._frames())
 
     def _frames(self) -> Iterator[bytes]:
@@ -116,14 +122,15 @@ class FrameReader:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.buffer = bytearray()
+        self._room = memoryview(bytearray(_READ_BYTES))
 
     def read(self) -> bytes | None:
         """The next frame, or None at the end of the stream."""
         while not self.has_frame:
-            data = self.sock.recv(_READ_BYTES)
-            if not data:
+            size = self.sock.recv_into(self._room)
+            if not size:
                 return None
-            self.buffer += data
+            self.buffer += self._room[:size]
         (size,) = _LENGTH.unpack_from(self.buffer)
         frame = bytes(self.buffer[4 : 4 + size])
         del self.buffer[: 4 + size]
