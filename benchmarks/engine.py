@@ -204,6 +204,7 @@ def cpu_seconds() -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+# What must not grow. The JVM's memory is its live heap, that of others what is theirs alone.
 COUNTED = ("processes", "mb", "descriptors")
 
 
@@ -221,6 +222,23 @@ def usage() -> dict[str, dict[str, Any]]:
         row["processes"] += 1
         row["mb"] += memory
         row["each_mb"][pid] = round(memory, 1)
+    return found
+
+
+def still_usage(spark: SparkSession) -> dict[str, dict[str, Any]]:
+    """The same without what only awaits collection, and not of the moment in which a batch ends
+    and the next one has its sockets already: the JVM's live heap, and the fewest descriptors."""
+    jvm: Any = spark._jvm
+    jvm.System.gc()
+    runtime = jvm.Runtime.getRuntime()
+    looks = []
+    for _ in range(3):
+        looks.append(usage())
+        time.sleep(1)
+    found = looks[-1]
+    for kind, row in found.items():
+        row["descriptors"] = min(look[kind]["descriptors"] for look in looks)
+    found["jvm"]["mb"] = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
     return found
 
 
@@ -267,7 +285,7 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
                 found += sojourns(running, 29)
                 running.resize({"tally": 2, "same": 2})
                 sojourns(running, 1)
-                readings.append({"minute": minute, **summary(found), "usage": usage()})
+                readings.append({"minute": minute, **summary(found), "usage": still_usage(spark)})
                 print(json.dumps(readings[-1]), file=sys.stderr, flush=True)
             restarts = running.restarts
     half = readings[len(readings) // 2 :]

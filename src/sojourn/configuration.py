@@ -11,10 +11,18 @@ from typing import Any, TypeVar
 import yaml
 
 from sojourn.errors import InputError
-from sojourn.settings import PREFIX, ControlSettings, EngineSettings, Knob, knobs_of, known_keys
+from sojourn.settings import (
+    PREFIX,
+    ControlSettings,
+    EngineSettings,
+    Knob,
+    SimulatorSettings,
+    knobs_of,
+    known_keys,
+)
 
 Layer = tuple[str, Mapping[str, object]]
-_S = TypeVar("_S", EngineSettings, ControlSettings)
+_S = TypeVar("_S", EngineSettings, ControlSettings, SimulatorSettings)
 
 
 def read_file(path: Path) -> Layer:
@@ -78,7 +86,9 @@ def from_options(conf: Iterable[str]) -> Layer:
     return "--conf", found
 
 
-def settings_from(layers: Iterable[Layer]) -> tuple[EngineSettings, ControlSettings]:
+def settings_from(
+    layers: Iterable[Layer],
+) -> tuple[EngineSettings, ControlSettings, SimulatorSettings]:
     """Settings of all layers, the later ones over the earlier."""
     known = known_keys()
     merged: dict[str, Any] = {}
@@ -88,7 +98,11 @@ def settings_from(layers: Iterable[Layer]) -> tuple[EngineSettings, ControlSetti
             if knob is None:
                 raise InputError(f"{key} ({where}): there is no such setting{_nearest(key, known)}")
             merged[key] = knob.parse(value, where)
-    return _made(EngineSettings, merged), _made(ControlSettings, merged)
+    return (
+        _made(EngineSettings, merged),
+        _made(ControlSettings, merged),
+        _made(SimulatorSettings, merged),
+    )
 
 
 def _made(kind: type[_S], merged: Mapping[str, Any]) -> _S:
@@ -123,7 +137,12 @@ def reference() -> str:
         "environment, and the command line (`--conf key=value`, where `spark.sojourn.` may be",
         "left out).",
     ]
-    for title, kind in (("Control", ControlSettings), ("Engine", EngineSettings)):
+    titles = {
+        "Control": ControlSettings,
+        "Engine": EngineSettings,
+        "Simulator": SimulatorSettings,
+    }
+    for title, kind in titles.items():
         lines += ["", f"## {title}", "", "| key | kind | default | meaning |"]
         lines += ["| --- | --- | --- | --- |"]
         defaults = {f.name: f.default for f in fields(kind)}

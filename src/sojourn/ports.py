@@ -2,7 +2,8 @@
 simulated one, produce samples and take allocations; control knows nothing else of them."""
 
 import bisect
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -53,6 +54,23 @@ class Sojourn:
     max_s: float
     quantiles: tuple[float, ...] = ()
 
+    @classmethod
+    def of(cls, done: Sequence[float]) -> "Sojourn":
+        """Of some trees, at least one, whose sojourns are given in order."""
+
+        def rank(p: float) -> float:
+            return done[min(len(done) - 1, math.ceil(round(p * len(done), 9)) - 1)]
+
+        return cls(
+            len(done),
+            math.fsum(done) / len(done),
+            rank(0.5),
+            rank(0.95),
+            rank(0.99),
+            done[-1],
+            tuple(rank(p / 100) for p in QUANTILES),
+        )
+
     def percentile(self, p: float) -> float:
         """The sojourn that p percent of the trees stayed at or below, or the next percentile of
         QUANTILES up."""
@@ -70,6 +88,14 @@ class Samples:
     vertices: Mapping[str, Sample]
     sojourn: Sojourn | None
     open_trees: int
+
+
+def scv_of(count: int, total: float, squares: float) -> float | None:
+    """Variance over squared mean of at least two values, from their sums."""
+    if count < 2 or total <= 0:
+        return None
+    mean = total / count
+    return max(0.0, squares / count - mean * mean) / (mean * mean)
 
 
 class Engine(Protocol):

@@ -219,7 +219,7 @@ def settings_for(
     layers.append(configuration.from_environment(os.environ))
     layers.append(configuration.from_options(conf))
     layers.append(("argument", _keys(targets)))
-    engine_settings, settings = configuration.settings_from(layers)
+    engine_settings, settings, _ = configuration.settings_from(layers)
     _check_goal(settings)
     return engine_settings, settings
 

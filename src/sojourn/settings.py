@@ -256,6 +256,65 @@ class ControlSettings(_Checked):
             )
 
 
+@dataclass(frozen=True)
+class SimulatorSettings(_Checked):
+    """What a simulation takes the engine and the machines for."""
+
+    hop_s: float = _knob(
+        "simulator.hop", "duration", 0.0015, "How long a tuple travels from operator to operator."
+    )
+    stall_s: float = _knob(
+        "simulator.stall", "duration", 0.3, "How long the end of a batch stalls tuples."
+    )
+    resize_s: float = _knob(
+        "simulator.resize", "duration", 0.03, "How long a new worker takes to be ready."
+    )
+    recover_s: float = _knob(
+        "simulator.recover",
+        "duration",
+        4.0,
+        "How long a topology takes to start again after a failure; it then does all since the "
+        "last batch's end again.",
+    )
+    machine_start_s: float = _knob(
+        "simulator.machines.start", "duration", 10.0, "How long a machine asked for takes to come."
+    )
+    machine_pause_s: float = _knob(
+        "simulator.machines.pause",
+        "duration",
+        3.0,
+        "How long tuples wait while the topology moves to other machines.",
+    )
+    machine_lives_s: float | None = _knob(
+        "simulator.machines.lives",
+        "duration",
+        None,
+        "Mean time after which a machine is lost; never unless set.",
+        least=1.0,
+    )
+    worker_lives_s: float | None = _knob(
+        "simulator.workerLives",
+        "duration",
+        None,
+        "Mean time after which a worker dies; never unless set.",
+        least=1.0,
+    )
+    network_delay_s: float = _knob(
+        "simulator.network.delay", "duration", 0.0005, "Delay between two machines, one way."
+    )
+    network_mb_s: float = _knob(
+        "simulator.network.bandwidth",
+        "number",
+        125.0,
+        "Megabytes per second between two machines.",
+        least=1e-6,
+    )
+    tuple_bytes: int = _knob("simulator.tupleBytes", "count", 200, "Size of a tuple.")
+    shard_kb: float = _knob(
+        "simulator.shardKilobytes", "number", 32.0, "Size of a shard's state, in kilobytes."
+    )
+
+
 def knobs_of(settings: type) -> dict[str, Knob]:
     """The knobs of a settings class by field name."""
     return {f.name: f.metadata["knob"] for f in fields(settings) if "knob" in f.metadata}
@@ -263,5 +322,5 @@ def knobs_of(settings: type) -> dict[str, Knob]:
 
 def known_keys() -> Mapping[str, Knob]:
     """All knobs by their whole key."""
-    both = [*knobs_of(EngineSettings).values(), *knobs_of(ControlSettings).values()]
-    return {knob.name: knob for knob in both}
+    kinds = (EngineSettings, ControlSettings, SimulatorSettings)
+    return {knob.name: knob for kind in kinds for knob in knobs_of(kind).values()}

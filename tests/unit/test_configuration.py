@@ -28,7 +28,7 @@ def test_later_layers_go_over_earlier_ones(tmp_path: Path) -> None:
         from_environment({"SOJOURN_MEASURE_INTERVAL": "4s", "SOJOURN_PERCENTILE": "99"}),
         from_options(["measure.interval=250ms"]),
     ]
-    engine, control = settings_from(layers)
+    engine, control, _ = settings_from(layers)
     assert (control.max_sojourn_s, control.interval_s, control.window) == (1.0, 0.25, 7)
     assert (control.percentile, engine.max_bundle) == (99.0, 9)
 
@@ -40,7 +40,7 @@ def test_properties_are_read_as_spark_reads_them(tmp_path: Path) -> None:
         "spark.sojourn.model   gigk\n",
         encoding="utf-8",
     )
-    _, control = settings_from([read_file(file)])
+    _, control, _ = settings_from([read_file(file)])
     assert (control.max_sojourn_s, control.model) == (0.3, "gigk")
 
 

@@ -48,7 +48,7 @@ class Tally:
         self.ticks = self.ready = self.within = 0
         self.targeted = False
         self.trees, self.sojourn_s = 0, 0.0
-        self.processors: list[int] = []
+        self.processors = self.most_processors = 0
         self.changes: list[Happened] = []
 
     def __call__(self, record: Record) -> None:
@@ -59,7 +59,8 @@ class Tally:
         if record.measure is not None:
             self.ready += 1
             have = {n: record.measure.operators[n].processors for n in record.wanted}
-            self.processors.append(sum(have.values()))
+            self.processors += sum(have.values())
+            self.most_processors = max(self.most_processors, sum(have.values()))
             sojourn = record.measure.sojourn
             if sojourn is not None:
                 self.trees += sojourn.count
@@ -88,8 +89,8 @@ class Tally:
             ready=self.ready,
             within_target=self.within if self.targeted else None,
             mean_sojourn_s=self.sojourn_s / self.trees if self.trees else None,
-            mean_processors=sum(self.processors) / max(1, len(self.processors)),
-            most_processors=max(self.processors, default=0),
+            mean_processors=self.processors / max(1, self.ready),
+            most_processors=self.most_processors,
             restarts=restarts,
             changes=tuple(self.changes),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sojourn.engine import messages as m
-from sojourn.ports import Sample
+from sojourn.ports import Sample, scv_of
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,12 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         arrivals=round(total("arrivals")),
         served=served,
         arrival_rate=rate,
-        arrival_scv=_scv(round(total("gaps")), total("gap_s"), total("gap_s2")),
+        arrival_scv=scv_of(round(total("gaps")), total("gap_s"), total("gap_s2")),
         service_s=service_s / timed if timed and service_s else None,
-        service_scv=_scv(timed, service_s, total("service_s2")),
+        service_scv=scv_of(timed, service_s, total("service_s2")),
         busy=service_s / timed * served / processor_s if timed and processor_s > 0 else 0.0,
         emitted=dict(emitted),
         dropped=round(total("dropped")),
         shed=round(total("shed")),
         lag_s=max(lags, default=None),
     )
-
-
-def _scv(count: int, total: float, squares: float) -> float | None:
-    """Variance over squared mean, of at least two values."""
-    if count < 2 or total <= 0:
-        return None
-    mean = total / count
-    return max(0.0, squares / count - mean * mean) / (mean * mean)

@@ -2,11 +2,10 @@
 tuples of a tree, each counted when it is made and when it is processed, is zero exactly then
 (as in Storm's ackers). Fed by executors' messages in any order; feeds the measured sojourn."""
 
-import math
 from dataclasses import dataclass
 
 from sojourn.engine import messages as m
-from sojourn.ports import QUANTILES, Sojourn
+from sojourn.ports import Sojourn
 
 
 @dataclass
@@ -40,21 +39,7 @@ class Tracker:
         """The sojourns completed since the last call."""
         done = sorted(self.completed)
         self.completed = []
-        if not done:
-            return None
-
-        def rank(p: float) -> float:
-            return done[min(len(done) - 1, math.ceil(round(p * len(done), 9)) - 1)]
-
-        return Sojourn(
-            len(done),
-            math.fsum(done) / len(done),
-            rank(0.5),
-            rank(0.95),
-            rank(0.99),
-            done[-1],
-            tuple(rank(p / 100) for p in QUANTILES),
-        )
+        return Sojourn.of(done) if done else None
 
     def clear(self) -> None:
         """The topology goes back to an earlier batch: open trees will not be completed."""

@@ -1,0 +1,48 @@
+"""When the tuples of a source are meant to arrive, in blocks."""
+
+import numpy as np
+
+from sojourn.simulator.draws import Times, quantized
+from sojourn.simulator.workload import SourceLoad
+
+
+class Arrivals:
+    """Gaps of mean one are drawn in expected tuples and mapped to time through the schedule, so
+    that a change of rate takes effect at its very instant."""
+
+    def __init__(self, load: SourceLoad, rng: np.random.Generator) -> None:
+        seconds = np.array([s for s, _ in load.steps])
+        self.rates = np.array([r for _, r in load.steps])
+        self.starts = np.concatenate(([0.0], np.cumsum(seconds)[:-1]))
+        self.counts = np.concatenate(([0.0], np.cumsum(seconds * self.rates)[:-1]))
+        self.end_s = float(np.sum(seconds)) if load.ends else np.inf
+        self.gap, self.rng = load.gap, rng
+        self.left = load.count
+        self.drawn: Times = np.empty(0)  # in expected tuples, not given out yet
+        self.reached = 0.0
+
+    def until(self, end_s: float) -> Times:
+        """Those before a time that no call before has given out."""
+        expected = self._expected(min(end_s, self.end_s))
+        while self.reached < expected:
+            block = self.gap.draw(self.rng, int((expected - self.reached) * 1.05) + 64)
+            drawn = self.reached + np.cumsum(block)
+            self.reached = float(drawn[-1])
+            self.drawn = np.concatenate((self.drawn, drawn))
+        size = int(np.searchsorted(self.drawn, expected))
+        if self.left is not None:
+            size = min(size, self.left)
+            self.left -= size
+        found, self.drawn = self.drawn[:size], self.drawn[size:]
+        if self.left == 0:
+            self.drawn, self.end_s = self.drawn[:0], 0.0
+        step = np.maximum(np.searchsorted(self.counts, found) - 1, 0)
+        return quantized(self.starts[step] + (found - self.counts[step]) / self.rates[step])
+
+    def _expected(self, time_s: float) -> float:
+        step = int(np.searchsorted(self.starts, time_s, side="right")) - 1
+        return float(self.counts[step] + (time_s - self.starts[step]) * self.rates[step])
+
+    def is_over(self, time_s: float) -> bool:
+        """Whether nothing comes any more."""
+        return time_s >= self.end_s

@@ -1,0 +1,85 @@
+"""Machines in virtual time: which worker sits where, and what that costs it. An executor's workers
+sit on its own machine as long as there are cores, then on others', which tuples have to travel to,
+and when all cores are taken they share."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from sojourn.settings import SimulatorSettings
+from sojourn.simulator.station import Seat
+
+Executor = tuple[str, int]
+
+
+class Cluster:
+    """Some machines with so many cores each; with None there is one, as large as it takes."""
+
+    def __init__(self, machines: int | None, cores: int, settings: SimulatorSettings) -> None:
+        self.cores, self.settings = cores, settings
+        self.machines = None if machines is None else list(range(machines))
+        self.next = machines or 0
+        self.homes: dict[Executor, int] = {}
+
+    def grow(self, machines: int) -> None:
+        """More machines, with new names."""
+        assert self.machines is not None
+        while len(self.machines) < machines:
+            self.machines.append(self.next)
+            self.next += 1
+
+    def shrink(self, machines: int) -> None:
+        """The last ones go."""
+        assert self.machines is not None
+        for machine in self.machines[machines:]:
+            self.lose(machine)
+
+    def lose(self, machine: int) -> None:
+        """One is gone, and with it the home of its executors."""
+        assert self.machines is not None
+        self.machines.remove(machine)
+        self.homes = {e: home for e, home in self.homes.items() if home != machine}
+
+    def seats(self, workers: Mapping[Executor, int]) -> dict[Executor, list[Seat]]:
+        """A seat for every worker of every executor."""
+        if self.machines is None:
+            return {executor: [Seat()] * count for executor, count in workers.items()}
+        taken: Counter[int] = Counter()
+        for executor in workers:  # one worker of each is at home
+            if executor not in self.homes:
+                self.homes[executor] = min(self.machines, key=lambda m: (taken[m], m))
+            taken[self.homes[executor]] += 1
+        where = {executor: [self.homes[executor]] for executor in workers}
+        for executor, count in workers.items():
+            for _ in range(count - 1):
+                machine = self._best(self.homes[executor], taken)
+                where[executor].append(machine)
+                taken[machine] += 1
+        network = self.settings.network_delay_s * 2 + self.settings.tuple_bytes / self.bandwidth
+        return {
+            executor: [
+                Seat(
+                    machine,
+                    max(1.0, taken[machine] / self.cores),
+                    0.0 if machine == self.homes[executor] else network,
+                )
+                for machine in machines
+            ]
+            for executor, machines in where.items()
+        }
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes per second."""
+        return self.settings.network_mb_s * 1e6
+
+    @property
+    def move_s(self) -> float:
+        """How long a shard's state is on its way to another machine."""
+        return self.settings.network_delay_s + self.settings.shard_kb * 1e3 / self.bandwidth
+
+    def _best(self, home: int, taken: Counter[int]) -> int:
+        """Home while it has a free core, else the machine with most of them."""
+        assert self.machines is not None
+        if taken[home] < self.cores:
+            return home
+        return min(self.machines, key=lambda m: (taken[m] / self.cores, m != home, m))

@@ -1,0 +1,455 @@
+"""The simulated engine: a topology in virtual time. Advanced from one moment to the next; between
+two of its events (a batch's end, a failure, machines that come) all stations are swept in the order
+in which tuples pass them. Control cannot tell it from the one on Spark."""
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from sojourn.graph import groups
+from sojourn.ports import Allocation, Sample, Samples, Sojourn, scv_of
+from sojourn.settings import EngineSettings, SimulatorSettings
+from sojourn.simulator.arrivals import Arrivals
+from sojourn.simulator.cluster import Cluster, Executor
+from sojourn.simulator.draws import Distribution, Times
+from sojourn.simulator.station import Counts, Seat, Station
+from sojourn.simulator.trees import REPEATED, Roots, Trees
+from sojourn.simulator.workload import OperatorLoad, Workload
+from sojourn.topology import Topology
+
+_INSTANT = OperatorLoad(Distribution("constant", 0.0))
+_SHEDDING_STEPS = 4  # looks at the backlog within the time after which a source sheds
+
+
+class _Inbox:
+    """Tuples on their way to a vertex."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Times, Roots]] = []
+
+    def put(self, time_s: Times, root: Roots) -> None:
+        """Some more, in any order."""
+        if len(time_s):
+            self.parts.append((time_s, root))
+
+    def take(self, end_s: float, not_before_s: float) -> tuple[Times, Roots]:
+        """Those that are there before the end, in order; none is there before a stall is over."""
+        if not self.parts or not_before_s >= end_s:
+            return np.empty(0), np.empty(0, np.int64)
+        time_s = np.concatenate([part[0] for part in self.parts])
+        root = np.concatenate([part[1] for part in self.parts])
+        time_s = np.maximum(time_s, not_before_s)
+        order = np.argsort(time_s, kind="stable")
+        time_s, root = time_s[order], root[order]
+        size = int(np.searchsorted(time_s, end_s))
+        self.parts = [(time_s[size:], root[size:])] if size < len(time_s) else []
+        return time_s[:size], root[:size]
+
+
+class _Edge:
+    """Where a vertex's tuples go, how many for each of its own, and how long that takes."""
+
+    def __init__(self, receiver: str, gain: float, hop_s: float) -> None:
+        self.receiver, self.hop_s = receiver, hop_s
+        self.whole, self.part = math.floor(gain), gain - math.floor(gain)
+
+    def counts(self, size: int, rng: np.random.Generator) -> Roots:
+        """Tuples made of each of so many."""
+        counts = np.full(size, self.whole, np.int64)
+        return counts + (rng.random(size) < self.part) if self.part else counts
+
+    def count(self, rng: np.random.Generator) -> int:
+        """The same of one."""
+        return self.whole + (rng.random() < self.part if self.part else 0)
+
+
+class SimulatedEngine:
+    """A started topology in virtual time, which begins at zero and passes with `advance`."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        workload: Workload,
+        settings: SimulatorSettings,
+        engine_settings: EngineSettings,
+        *,
+        seed: int = 0,
+        machines: int | None = None,
+        machine_processors: int = 4,
+    ) -> None:
+        topology.check()
+        workload = workload.checked(topology)
+        self.topology, self.workload = topology, workload
+        self.settings, self.batch_s = settings, engine_settings.batch_s
+        self.cluster = Cluster(machines, machine_processors, settings)
+        self.now_s = 0.0
+        self.sampled_s = 0.0
+        self.batch_began_s = 0.0
+        self.stalled_until_s = 0.0
+        self.restarts = 0
+        self.trees = Trees()
+        self.sojourns: list[Times] = []
+        self.wanted = {name: spec.processors for name, spec in topology.operators.items()}
+        streams = dict(
+            zip(
+                ("", *topology.vertices),
+                np.random.SeedSequence(seed).spawn(len(topology.vertices) + 1),
+                strict=True,
+            )
+        )
+        self.rngs = {
+            name: np.random.Generator(np.random.PCG64(stream)) for name, stream in streams.items()
+        }
+        self.chance = self.rngs[""]
+        self._build(topology, workload)
+        self._reseat(0.0)
+        # What happens at a certain time: when, in which order, what.
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.numbers = itertools.count()
+        self._plan_events()
+
+    def _build(self, topology: Topology, workload: Workload) -> None:
+        hop = self.settings.hop_s
+        self.stations: dict[str, Station] = {}
+        for name, spec in topology.operators.items():
+            self.stations[name] = Station(
+                name,
+                workload.operators[name],
+                spec.key is not None,
+                spec.shards,
+                spec.executors,
+                self.rngs[name],
+            )
+        for name in topology.sinks:
+            load = workload.operators.get(name, _INSTANT)
+            self.stations[name] = Station(name, load, False, 1, 1, self.rngs[name])
+        self.edges: dict[str, list[_Edge]] = {name: [] for name in topology.vertices}
+        onward: dict[str, list[str]] = {name: [] for name in topology.vertices}
+        for edge in topology.edges:
+            load = workload.operators.get(edge.sender)
+            gain = 1.0 if load is None else load.gains.get(edge.receiver, 1.0)
+            # Feedback goes back to the sources first, and from there like all others.
+            delay = 2 * hop if edge.feedback else hop
+            self.edges[edge.sender].append(_Edge(edge.receiver, gain, delay))
+            onward[edge.sender].append(edge.receiver)
+        self.order = [g for g in groups(onward) if g[0] in self.stations]
+        self.looping = [len(group) > 1 or group[0] in onward[group[0]] for group in self.order]
+        self.inboxes = {name: _Inbox() for name in self.stations}
+        self.arrivals = {
+            name: Arrivals(load, self.rngs[name]) for name, load in workload.sources.items()
+        }
+        self.counts = {name: Counts() for name in topology.sources}
+        self.last_s: dict[str, float | None] = dict.fromkeys(topology.sources)
+        self.logs: dict[str, list[tuple[Times, Roots]]] = {n: [] for n in topology.sources}
+
+    def _plan_events(self) -> None:
+        self._at(self.batch_s, self._end_batch)
+        for name, load in self.workload.operators.items():
+            if load.shift_s is not None and self.stations[name].keyed:
+                self._every(load.shift_s, self.stations[name].shift)
+        if self.settings.worker_lives_s is not None:
+            self._at(self._until_worker_dies(), self._kill_worker)
+        if self.settings.machine_lives_s is not None and self.cluster.machines is not None:
+            self._at(self._until_machine_dies(), self._lose_machine)
+
+    # what control uses
+
+    def samples(self) -> Samples:
+        """What happened since the last call."""
+        interval_s = self.now_s - self.sampled_s
+        self.sampled_s = self.now_s
+        vertices = {name: self._source_sample(name, interval_s) for name in self.counts}
+        for name, station in self.stations.items():
+            vertices[name] = self._sample(station, interval_s)
+        done = np.sort(np.concatenate(self.sojourns)) if self.sojourns else np.empty(0)
+        self.sojourns = []
+        sojourn = Sojourn.of(done.tolist()) if len(done) else None
+        return Samples(self.now_s, vertices, sojourn, self.trees.count)
+
+    def allocation(self) -> dict[str, int]:
+        """Processors each operator has now."""
+        return {name: self.stations[name].processors for name in self.wanted}
+
+    def resize(self, allocation: Allocation) -> None:
+        """Change the processors of some operators."""
+        self.wanted.update(allocation)
+        self._reseat(self.now_s + self.settings.resize_s)
+
+    # time
+
+    def advance(self, to_s: float) -> None:
+        """Let time pass."""
+        while self.now_s < to_s:
+            due = min(to_s, self.events[0][0]) if self.events else to_s
+            if due > self.now_s:
+                self._sweep(due)
+            while self.events and self.events[0][0] <= self.now_s:
+                heapq.heappop(self.events)[2]()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all sources are exhausted and everything is processed."""
+        over = all(arrivals.is_over(self.now_s) for arrivals in self.arrivals.values())
+        return over and not self.trees.count
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something after a while."""
+        self._at(self.now_s + seconds, action)
+
+    def pause(self, seconds: float) -> None:
+        """Nothing travels for a while: the topology moves to other machines, at a batch's end."""
+        self.stalled_until_s = max(self.stalled_until_s, self.now_s + seconds)
+        self.batch_began_s = self.now_s
+        self._reseat(self.now_s)
+
+    def _at(self, time_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self.events, (time_s, next(self.numbers), action))
+
+    def _every(self, seconds: float, action: Callable[[], None]) -> None:
+        def again() -> None:
+            action()
+            self.later(seconds, again)
+
+        self.later(seconds, again)
+
+    def _sweep(self, end_s: float) -> None:
+        """From now to a time before which nothing but tuples happens."""
+        sheds = [s.source.shed_after for s in self.topology.sources.values() if s.source.shed_after]
+        step_s = min(sheds) / _SHEDDING_STEPS if sheds else math.inf
+        while self.now_s < end_s:
+            until_s = min(end_s, self.now_s + step_s)
+            for name in self.arrivals:
+                self._arrive(name, until_s)
+            for group, loops in zip(self.order, self.looping, strict=True):
+                if loops:
+                    self._sweep_loop(group, until_s)
+                else:
+                    self._sweep_station(self.stations[group[0]], until_s)
+            self.now_s = until_s
+            self.sojourns.append(self.trees.collect())
+
+    def _arrive(self, name: str, end_s: float) -> None:
+        counts, edges = self.counts[name], self.edges[name]
+        time_s = self.arrivals[name].until(end_s)
+        if not len(time_s):
+            return
+        last = self.last_s[name]
+        gaps = np.diff(time_s) if last is None else np.diff(time_s, prepend=last)
+        self.last_s[name] = float(time_s[-1])
+        counts.arrivals += len(time_s)
+        counts.gaps += len(gaps)
+        counts.gap_s += float(gaps.sum())
+        counts.gap_s2 += float((gaps**2).sum())
+        limit = self.topology.sources[name].source.shed_after
+        if limit is not None and self._behind_s(name) > limit:
+            counts.shed += len(time_s)
+            return
+        counts.served += len(time_s)
+        root = self.trees.add(time_s, len(edges))
+        self.logs[name].append((time_s, root))
+        self._send(name, time_s, root)
+
+    def _behind_s(self, source: str) -> float:
+        stalled = max(0.0, self.stalled_until_s - self.now_s)
+        return stalled + max(
+            self.stations[edge.receiver].backlog_s(self.now_s) for edge in self.edges[source]
+        )
+
+    def _send(self, source: str, time_s: Times, root: Roots) -> None:
+        emitted = self.counts[source].emitted
+        for edge in self.edges[source]:
+            self.inboxes[edge.receiver].put(time_s + edge.hop_s, root)
+            emitted[edge.receiver] = emitted.get(edge.receiver, 0) + len(root)
+
+    def _sweep_station(self, station: Station, end_s: float) -> None:
+        time_s, root = self.inboxes[station.name].take(end_s, self.stalled_until_s)
+        gone = station.advance(end_s, time_s, root)
+        children = np.zeros(len(gone), np.int64)
+        for edge in self.edges[station.name]:
+            counts = edge.counts(len(gone), station.rng)
+            children += counts
+            times, roots = gone.time_s + edge.hop_s, gone.root
+            if edge.part or edge.whole != 1:
+                times, roots = np.repeat(times, counts), np.repeat(roots, counts)
+            self.inboxes[edge.receiver].put(times, roots)
+            emitted = station.counts.emitted
+            emitted[edge.receiver] = emitted.get(edge.receiver, 0) + len(roots)
+        self.trees.processed(gone.root, gone.time_s, children)
+
+    def _sweep_loop(self, group: list[str], end_s: float) -> None:
+        """Stations that feed one another, tuple by tuple in the order of arrival."""
+        members = {name: self.stations[name] for name in group}
+        coming: list[tuple[float, int, str, int]] = []
+        outside: dict[str, list[tuple[float, int]]] = {}
+        stalled, number = self.stalled_until_s, itertools.count()
+        rows: list[tuple[int, float, int]] = []
+
+        def departed(station: Station, time_s: float, root: int) -> None:
+            children = 0
+            emitted = station.counts.emitted
+            for edge in self.edges[station.name]:
+                count = edge.count(station.rng)
+                children += count
+                emitted[edge.receiver] = emitted.get(edge.receiver, 0) + count
+                arrives = time_s + edge.hop_s
+                for _ in range(count):
+                    if edge.receiver in members and max(arrives, stalled) < end_s:
+                        entry = (max(arrives, stalled), next(number), edge.receiver, root)
+                        heapq.heappush(coming, entry)
+                    else:
+                        outside.setdefault(edge.receiver, []).append((arrives, root))
+            rows.append((root, time_s, children))
+
+        for name, station in members.items():
+            time_s, root = self.inboxes[name].take(end_s, stalled)
+            for arrives, of in zip(time_s.tolist(), root.tolist(), strict=True):
+                heapq.heappush(coming, (arrives, next(number), name, of))
+            leaving = [
+                (t, r)
+                for t, r in zip(
+                    station.serving.time_s.tolist(), station.serving.root.tolist(), strict=True
+                )
+                if t < end_s
+            ]
+            for departs, of in (*leaving, *((t, r) for t, r in station.begin(end_s) if t < end_s)):
+                departed(station, departs, of)
+        while coming:
+            arrives, _, name, of = heapq.heappop(coming)
+            departs = members[name].take(arrives, of, end_s)
+            if departs is not None and departs < end_s:
+                departed(members[name], departs, of)
+        for station in members.values():
+            station.end(end_s)
+        for name, pairs in outside.items():
+            self.inboxes[name].put(
+                np.array([time_s for time_s, _ in pairs]), np.array([of for _, of in pairs])
+            )
+        if rows:
+            roots, times, children = zip(*rows, strict=True)
+            self.trees.processed(np.array(roots), np.array(times), np.array(children))
+
+    # events
+
+    def _end_batch(self) -> None:
+        """A batch's end stalls tuples; what came before it and is done is safe."""
+        due_s = self.batch_began_s + self.batch_s
+        if due_s > self.now_s:  # it was brought forward
+            self._at(due_s, self._end_batch)
+            return
+        self.batch_began_s = self.now_s
+        self.stalled_until_s = max(self.stalled_until_s, self.now_s + self.settings.stall_s)
+        for name, log in self.logs.items():
+            self.logs[name] = [
+                (time_s[still], root[still])
+                for time_s, root in log
+                if (still := self.trees.is_open(root)).any()
+            ]
+        self._at(self.now_s + self.batch_s, self._end_batch)
+
+    def _reseat(self, ready_s: float) -> None:
+        """Workers where they are wanted."""
+        workers: dict[Executor, int] = {}
+        for name, processors in self.wanted.items():
+            executors = self.stations[name].executors
+            for executor in range(executors):
+                share = processors // executors + (executor < processors % executors)
+                workers[name, executor] = share
+        seats = self.cluster.seats(workers)
+        for name, station in self.stations.items():
+            own = (
+                [seats[name, e] for e in range(station.executors)]
+                if name in self.wanted
+                else [[Seat()]]
+            )
+            station.seat(own, self.now_s, ready_s, self.cluster.move_s)
+
+    def _until_worker_dies(self) -> float:
+        lives_s = self.settings.worker_lives_s
+        assert lives_s is not None
+        workers = max(1, sum(self.wanted.values()))
+        return self.now_s + float(self.chance.standard_exponential()) * lives_s / workers
+
+    def _until_machine_dies(self) -> float:
+        lives_s = self.settings.machine_lives_s
+        assert lives_s is not None
+        machines = max(1, len(self.cluster.machines or ()))
+        return self.now_s + float(self.chance.standard_exponential()) * lives_s / machines
+
+    def _kill_worker(self) -> None:
+        names = [name for name, count in self.wanted.items() for _ in range(count)]
+        station = self.stations[names[int(self.chance.integers(len(names)))]]
+        if station.keyed:
+            self.fail()
+        else:
+            station.kill_worker(self.now_s, self.now_s + self.settings.resize_s)
+        self._at(self._until_worker_dies(), self._kill_worker)
+
+    def _lose_machine(self) -> None:
+        machines = self.cluster.machines
+        assert machines is not None
+        if len(machines) > 1:
+            self.cluster.lose(machines[int(self.chance.integers(len(machines)))])
+            self.fail()
+        self._at(self._until_machine_dies(), self._lose_machine)
+
+    def fail(self) -> None:
+        """The topology goes back to the last batch's end and does all since then again."""
+        self.restarts += 1
+        self.stalled_until_s = self.now_s + self.settings.recover_s
+        for station in self.stations.values():
+            station.forget(self.now_s)
+            self.inboxes[station.name] = _Inbox()
+        for name, log in self.logs.items():
+            if not log:
+                continue
+            time_s = np.concatenate([part[0] for part in log])
+            root = np.concatenate([part[1] for part in log])
+            root = np.where(self.trees.is_open(root), root, REPEATED)
+            self.trees.restart(root, len(self.edges[name]))
+            self.logs[name] = [(time_s, root)]
+            self._send(name, time_s, root)
+        self._reseat(self.now_s)
+
+    # samples
+
+    def _sample(self, station: Station, interval_s: float) -> Sample:
+        counts, station.counts = station.counts, Counts()
+        processors = station.processors
+        return Sample(
+            name=station.name,
+            interval_s=interval_s,
+            processors=processors,
+            wanted=self.wanted.get(station.name, processors),
+            queue=station.queue,
+            arrivals=counts.arrivals,
+            served=counts.served,
+            arrival_rate=counts.arrivals / interval_s if interval_s > 0 else 0.0,
+            arrival_scv=scv_of(counts.gaps, counts.gap_s, counts.gap_s2),
+            service_s=counts.service_s / counts.served if counts.service_s else None,
+            service_scv=scv_of(counts.served, counts.service_s, counts.service_s2),
+            busy=counts.busy_s / counts.processor_s if counts.processor_s > 0 else 0.0,
+            emitted=counts.emitted,
+        )
+
+    def _source_sample(self, name: str, interval_s: float) -> Sample:
+        counts, self.counts[name] = self.counts[name], Counts()
+        return Sample(
+            name=name,
+            interval_s=interval_s,
+            processors=1,
+            wanted=1,
+            queue=0,
+            arrivals=counts.arrivals,
+            served=counts.served,
+            arrival_rate=counts.arrivals / interval_s if interval_s > 0 else 0.0,
+            arrival_scv=scv_of(counts.gaps, counts.gap_s, counts.gap_s2),
+            service_s=None,
+            service_scv=None,
+            busy=0.0,
+            emitted=counts.emitted,
+            shed=counts.shed,
+            lag_s=0.0,
+        )

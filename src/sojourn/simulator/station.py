@@ -1,0 +1,474 @@
+"""An operator or sink in virtual time: tuples wait in lanes for workers. Without a key an executor's
+workers share one lane, which is what M/M/k means; with one every worker has its own, and a shard's
+tuples go to its owner. Swept in one go per window where nothing comes back; tuple by tuple in loops.
+
+Tuples that cannot start before a window's end keep waiting, so that what changes then counts for
+them too; tuples in service at its end are known by when they will depart."""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sojourn.simulator.draws import PER_SECOND, Times, quantized
+from sojourn.simulator.trees import Roots
+from sojourn.simulator.workload import OperatorLoad
+
+Numbers = npt.NDArray[np.int64]
+_BLOCK = 256
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where a worker is: how much slower it is than alone on a core, and what a tuple costs on
+    the way to it and back."""
+
+    machine: int = 0
+    slow: float = 1.0
+    extra_s: float = 0.0
+
+
+def _on(seat: Seat, service_s: float) -> float:
+    """A time of service on a worker's seat."""
+    if seat.slow == 1.0 and not seat.extra_s:
+        return service_s
+    return round((service_s * seat.slow + seat.extra_s) * PER_SECOND) / PER_SECOND
+
+
+@dataclass
+class Lane:
+    """A queue and the times at which its workers come free, as a heap. Where workers differ, a
+    worker's number stands behind its time."""
+
+    seats: list[Seat]
+    free: list[float] = field(default_factory=list)
+    numbered: list[tuple[float, int]] = field(default_factory=list)
+
+    def serve(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
+        """When each of the first so many starts, and its time of service; the others cannot start
+        before the end."""
+        seat = self.seats[0]
+        if self.numbered:
+            return self._serve_unlike(ready, services, end_s)
+        if seat.slow != 1.0 or seat.extra_s:
+            services = quantized(services * seat.slow + seat.extra_s)
+        if len(self.free) == 1:
+            # Each starts when it is there and the one before is gone (Lindley), all at once.
+            done = np.cumsum(services)
+            first = np.maximum(ready, self.free[0])
+            starts = np.maximum.accumulate(first - (done - services)) + (done - services)
+            size = int(np.searchsorted(starts, end_s))
+            if size:
+                self.free[0] = float(starts[size - 1] + services[size - 1])
+            return starts[:size], services[:size]
+        found = self._serve_alike(ready.tolist(), services.tolist(), end_s)
+        return np.array(found), services[: len(found)]
+
+    def _serve_alike(
+        self, ready: Sequence[float], services: Sequence[float], end_s: float
+    ) -> list[float]:
+        free, starts = self.free, []
+        start, replace = starts.append, heapq.heapreplace
+        for time_s, service_s in zip(ready, services, strict=True):
+            first = free[0]
+            first = max(first, time_s)
+            if first >= end_s:
+                break
+            replace(free, first + service_s)
+            start(first)
+        return starts
+
+    def _serve_unlike(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
+        found = []
+        for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
+            taken = self.take(time_s, service_s, end_s)
+            if taken is None:
+                break
+            found.append(taken)
+        both = np.array(found).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def take(self, ready_s: float, service_s: float, end_s: float) -> tuple[float, float] | None:
+        """The same for one tuple; None if it has to wait."""
+        if self.numbered:
+            first, number = self.numbered[0]
+            seat = self.seats[number]
+        else:
+            first, number, seat = self.free[0], 0, self.seats[0]
+        start = max(first, ready_s)
+        if start >= end_s:
+            return None
+        took = _on(seat, service_s)
+        if self.numbered:
+            heapq.heapreplace(self.numbered, (start + took, number))
+        else:
+            heapq.heapreplace(self.free, start + took)
+        return start, took
+
+    def seat(self, seats: list[Seat], ready_s: float, rng: np.random.Generator) -> None:
+        """Have these workers: those there are stay, new ones are ready then, and chance says which
+        of too many leaves."""
+        times = sorted(self.free) or [time_s for time_s, _ in sorted(self.numbered)]
+        while len(times) > len(seats):
+            times.pop(int(rng.integers(len(times))))
+        times += [ready_s] * (len(seats) - len(times))
+        self.seats = seats
+        if all(s.slow == seats[0].slow and s.extra_s == seats[0].extra_s for s in seats):
+            self.free, self.numbered = times, []
+            heapq.heapify(self.free)
+        else:
+            self.free, self.numbered = [], [(t, i) for i, t in enumerate(times)]
+            heapq.heapify(self.numbered)
+
+    def kill_one(self, now_s: float, back_s: float) -> float | None:
+        """The worker that is free last dies: when it would have been free, if it was busy. Its
+        successor is ready at a later time."""
+        if self.numbered:
+            last, number = max(self.numbered)
+            self.numbered.remove((last, number))
+            heapq.heapify(self.numbered)
+            heapq.heappush(self.numbered, (back_s, number))
+        else:
+            last = max(self.free)
+            self.free.remove(last)
+            heapq.heapify(self.free)
+            heapq.heappush(self.free, back_s)
+        return last if last > now_s else None
+
+
+@dataclass
+class Tuples:
+    """Some tuples: times of arrival or departure, roots, times of service, and the shard or the
+    executor each is for."""
+
+    time_s: Times
+    root: Roots
+    service_s: Times
+    place: Numbers
+
+    @classmethod
+    def none(cls) -> "Tuples":
+        """No tuples."""
+        empty, whole = np.empty(0), np.empty(0, np.int64)
+        return cls(empty, whole, empty, whole)
+
+    @classmethod
+    def of(cls, rows: list[tuple[float, int, float, int]]) -> "Tuples":
+        """From rows of the four."""
+        if not rows:
+            return cls.none()
+        time_s, root, service_s, place = zip(*rows, strict=True)
+        return cls(
+            np.array(time_s),
+            np.array(root, np.int64),
+            np.array(service_s),
+            np.array(place, np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def some(self, which: npt.NDArray[np.bool_] | Numbers | slice) -> "Tuples":
+        """Those at some places."""
+        return Tuples(
+            self.time_s[which], self.root[which], self.service_s[which], self.place[which]
+        )
+
+    def and_also(self, others: "Tuples") -> "Tuples":
+        """These and then those."""
+        if not len(self):
+            return others
+        if not len(others):
+            return self
+        return Tuples(
+            np.concatenate((self.time_s, others.time_s)),
+            np.concatenate((self.root, others.root)),
+            np.concatenate((self.service_s, others.service_s)),
+            np.concatenate((self.place, others.place)),
+        )
+
+
+@dataclass
+class Counts:
+    """What was seen since the last sample."""
+
+    arrivals: int = 0
+    gaps: int = 0
+    gap_s: float = 0.0
+    gap_s2: float = 0.0
+    served: int = 0
+    service_s: float = 0.0
+    service_s2: float = 0.0
+    busy_s: float = 0.0
+    processor_s: float = 0.0
+    emitted: dict[str, int] = field(default_factory=dict)
+    shed: int = 0
+
+
+class Station:
+    """The lanes of one vertex, what waits in them and what is in service."""
+
+    def __init__(
+        self,
+        name: str,
+        load: OperatorLoad,
+        keyed: bool,
+        shards: int,
+        executors: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.name, self.load, self.keyed, self.rng = name, load, keyed, rng
+        self.executors = executors
+        self.waiting, self.serving = Tuples.none(), Tuples.none()
+        self.lanes: list[Lane] = []
+        self.turn = 0
+        self.counts = Counts()
+        self.last_arrival_s: float | None = None
+        self.since_s = 0.0
+        self.spare: list[float] = []
+        # The executor of a shard is fixed; its owner, a lane of that executor, is not.
+        self.home: Numbers = np.arange(shards) % executors
+        self.owner: Numbers = np.full(shards, -1)
+        self.moved_s: Times = np.zeros(shards)
+        self.popular = _popularity(shards, load.zipf)
+        self.ranks: Numbers = np.arange(shards)
+
+    @property
+    def processors(self) -> int:
+        """Workers there are."""
+        return sum(len(lane.seats) for lane in self.lanes)
+
+    @property
+    def queue(self) -> int:
+        """Tuples that wait or are in service."""
+        return len(self.waiting) + len(self.serving)
+
+    def backlog_s(self, now_s: float) -> float:
+        """How long a tuple that comes now would wait, about."""
+        work = float(self.waiting.service_s.sum() + (self.serving.time_s - now_s).clip(0).sum())
+        return work / max(1, self.processors) if len(self.waiting) else 0.0
+
+    def seat(self, seats: list[list[Seat]], now_s: float, ready_s: float, move_s: float) -> int:
+        """Place workers, per executor; returns how many shards move. A shard that moves can be
+        served again after `move_s`, or at once if the state stays on its machine."""
+        if not self.keyed:
+            self.lanes += [Lane([]) for _ in range(len(seats) - len(self.lanes))]
+            for lane, own in zip(self.lanes, seats, strict=True):
+                lane.seat(own, ready_s, self.rng)
+            return 0
+        before = self.lanes
+        machines = [lane.seats[0].machine for lane in before]
+        old = (
+            [
+                [n for n, home in enumerate(self._lane_home) if home == e]
+                for e in range(self.executors)
+            ]
+            if before
+            else [[] for _ in seats]
+        )
+        self.lanes, self._lane_home, fates = [], [], {}
+        for executor, own in enumerate(seats):
+            for i, one in enumerate(own):
+                lane = Lane([])
+                if i < len(old[executor]):
+                    fates[old[executor][i]] = len(self.lanes)
+                    lane = before[old[executor][i]]
+                lane.seat([one], ready_s, self.rng)
+                self.lanes.append(lane)
+                self._lane_home.append(executor)
+        owner = np.array([fates.get(int(o), -1) for o in self.owner])
+        new = _even(owner, self.home, np.array(self._lane_home))
+        moving = new != owner
+        left = np.array([machines[o] if o >= 0 else -1 for o in self.owner])
+        far = (
+            moving & (left >= 0) & (left != np.array([self.lanes[n].seats[0].machine for n in new]))
+        )
+        self.moved_s[far] = now_s + move_s
+        self.owner = new
+        return int(np.count_nonzero(moving & (left >= 0)))
+
+    _lane_home: list[int]
+
+    def shift(self) -> None:
+        """Other shards become the popular ones."""
+        self.rng.shuffle(self.ranks)
+
+    def advance(self, end_s: float, time_s: Times, root: Roots) -> Tuples:
+        """Take tuples in the order of their arrival; returns those that depart before the end."""
+        self._note_arrivals(time_s)
+        came = Tuples(
+            time_s, root, self.load.service.draw(self.rng, len(time_s)), self._places(len(time_s))
+        )
+        here = self.waiting.and_also(came)
+        lane_of = self.owner[here.place] if self.keyed else here.place
+        ready = np.maximum(here.time_s, self.moved_s[here.place]) if self.keyed else here.time_s
+        if len(self.lanes) == 1:
+            starts, services = self.lanes[0].serve(ready, here.service_s, end_s)
+            started, self.waiting = (
+                here.some(slice(len(starts))),
+                here.some(slice(len(starts), None)),
+            )
+        else:
+            order = (
+                np.lexsort((ready, lane_of)) if self.keyed else np.argsort(lane_of, kind="stable")
+            )
+            bounds = np.searchsorted(lane_of[order], np.arange(len(self.lanes) + 1))
+            chosen, found, took = [], [], []
+            for lane, low, high in zip(self.lanes, bounds, bounds[1:], strict=False):
+                if low == high:
+                    continue
+                own = order[low:high]
+                first, lasted = lane.serve(ready[own], here.service_s[own], end_s)
+                chosen.append(own[: len(first)])
+                found.append(first)
+                took.append(lasted)
+            which = np.concatenate(chosen) if chosen else np.empty(0, np.int64)
+            starts = np.concatenate(found) if found else np.empty(0)
+            services = np.concatenate(took) if took else np.empty(0)
+            started = here.some(which)
+            left = np.ones(len(here), bool)
+            left[which] = False
+            self.waiting = here.some(left)
+        departing = Tuples(starts + services, started.root, services, started.place)
+        return self._depart(starts, departing, end_s)
+
+    def _depart(self, starts: Times, departing: Tuples, end_s: float) -> Tuples:
+        """Those that are done before the end, in order; the others stay in service."""
+        counts = self.counts
+        carried = self.serving
+        counts.busy_s += float(np.minimum(departing.time_s, end_s).sum() - starts.sum())
+        counts.busy_s += float((np.minimum(carried.time_s, end_s) - self.since_s).sum())
+        counts.processor_s += self.processors * (end_s - self.since_s)
+        self.since_s = end_s
+        every = carried.and_also(departing)
+        done = every.time_s < end_s
+        gone, self.serving = every.some(done), every.some(~done)
+        gone = gone.some(np.argsort(gone.time_s, kind="stable"))
+        counts.served += len(gone)
+        counts.service_s += float(gone.service_s.sum())
+        counts.service_s2 += float((gone.service_s**2).sum())
+        return gone
+
+    def _note_arrivals(self, time_s: Times) -> None:
+        if not len(time_s):
+            return
+        counts = self.counts
+        counts.arrivals += len(time_s)
+        first = time_s[0] if self.last_arrival_s is None else self.last_arrival_s
+        gaps = np.diff(time_s, prepend=first)
+        if self.last_arrival_s is None:
+            gaps = gaps[1:]
+        counts.gaps += len(gaps)
+        counts.gap_s += float(gaps.sum())
+        counts.gap_s2 += float((gaps**2).sum())
+        self.last_arrival_s = float(time_s[-1])
+
+    def _places(self, count: int) -> Numbers:
+        if self.keyed:
+            drawn = np.searchsorted(self.popular, self.rng.random(count), side="right")
+            return self.ranks[np.minimum(drawn, len(self.ranks) - 1)]
+        if self.executors == 1:
+            return np.zeros(count, np.int64)
+        places = (self.turn + np.arange(count)) % self.executors
+        self.turn = (self.turn + count) % self.executors
+        return places
+
+    # tuple by tuple, in loops
+
+    def begin(self, end_s: float) -> list[tuple[float, int]]:
+        """Start what waited, as far as it can before the end: when each departs, and its root."""
+        waited, self.waiting = self.waiting, Tuples.none()
+        self.started: list[tuple[float, float, int, float, int]] = []
+        self.kept: list[tuple[float, int, float, int]] = []
+        self.came: list[float] = []
+        rows = zip(
+            waited.time_s.tolist(),
+            waited.root.tolist(),
+            waited.service_s.tolist(),
+            waited.place.tolist(),
+            strict=True,
+        )
+        found = [(self._start(*row, end_s), row[1]) for row in rows]
+        return [(departs, root) for departs, root in found if departs is not None]
+
+    def take(self, time_s: float, root: int, end_s: float) -> float | None:
+        """One tuple: when it departs; None if it has to wait."""
+        self.came.append(time_s)
+        if not self.spare:
+            self.spare = self.load.service.draw(self.rng, _BLOCK).tolist()[::-1]
+        return self._start(time_s, root, self.spare.pop(), self._place(), end_s)
+
+    def _place(self) -> int:
+        return int(self._places(1)[0]) if self.keyed or self.executors > 1 else 0
+
+    def _start(
+        self, time_s: float, root: int, service_s: float, place: int, end_s: float
+    ) -> float | None:
+        lane = self.lanes[self.owner[place] if self.keyed else place]
+        ready = max(time_s, float(self.moved_s[place])) if self.keyed else time_s
+        taken = lane.take(ready, service_s, end_s)
+        if taken is None:
+            self.kept.append((time_s, root, service_s, place))
+            return None
+        start, took = taken
+        self.started.append((start, start + took, root, took, place))
+        return start + took
+
+    def end(self, end_s: float) -> Tuples:
+        """The window is over; returns what has departed in it."""
+        self._note_arrivals(np.array(self.came))
+        self.waiting = Tuples.of([(t, r, s, p) for t, r, s, p in self.kept])
+        starts = np.array([row[0] for row in self.started])
+        return self._depart(starts, Tuples.of([row[1:] for row in self.started]), end_s)
+
+    # failures
+
+    def kill_worker(self, now_s: float, back_s: float) -> None:
+        """A worker without a key dies: what it had in hand goes to the others."""
+        lane = self.lanes[int(self.rng.integers(len(self.lanes)))]
+        until = lane.kill_one(now_s, back_s)
+        if until is None:
+            return
+        hit = np.flatnonzero(self.serving.time_s == until)[:1]
+        lost = self.serving.some(hit)
+        self.serving = self.serving.some(np.delete(np.arange(len(self.serving)), hit))
+        lost.time_s = np.full(len(hit), now_s)
+        self.waiting = lost.and_also(self.waiting)
+
+    def forget(self, now_s: float) -> None:
+        """All tuples here are lost; workers are free."""
+        self.waiting, self.serving = Tuples.none(), Tuples.none()
+        for lane in self.lanes:
+            lane.free = [now_s] * len(lane.free)
+            lane.numbered = [(now_s, number) for _, number in lane.numbered]
+
+
+def _popularity(shards: int, zipf: float) -> Times:
+    """Shares of the shards in order of their rank, added up."""
+    weights = (1.0 + np.arange(shards)) ** -zipf
+    shares = np.cumsum(weights / weights.sum())
+    return quantized(shares)
+
+
+def _even(owner: Numbers, home: Numbers, lane_home: Numbers) -> Numbers:
+    """Every shard with a lane of its executor, evenly, with the fewest moves."""
+    new = owner.copy()
+    for executor in np.unique(lane_home):
+        lanes = np.flatnonzero(lane_home == executor).tolist()
+        owned: dict[int, list[int]] = {lane: [] for lane in lanes}
+        homeless = []
+        for shard in np.flatnonzero(home == executor).tolist():
+            owned.get(int(owner[shard]), homeless).append(shard)
+        for shard in homeless:
+            owned[min(lanes, key=lambda lane: len(owned[lane]))].append(shard)
+        while True:
+            most = max(lanes, key=lambda lane: len(owned[lane]))
+            least = min(lanes, key=lambda lane: len(owned[lane]))
+            if len(owned[most]) <= len(owned[least]) + 1:
+                break
+            owned[least].append(owned[most].pop(0))
+        for lane, shards in owned.items():
+            new[shards] = lane
+    return new

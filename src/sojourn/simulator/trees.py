@@ -1,0 +1,67 @@
+"""Roots whose trees are not complete yet: how many tuples of each are somewhere, and when the last
+was processed. Memory is that of the trees from the oldest open one on."""
+
+import numpy as np
+import numpy.typing as npt
+
+from sojourn.simulator.draws import Times
+
+Roots = npt.NDArray[np.int64]
+REPEATED = -1  # a tuple that is processed again after a failure, whose tree was told of before
+
+
+class Trees:
+    """Numbered from zero; `base` is the number of the first one kept."""
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.arrival_s: Times = np.empty(0)
+        self.last_s: Times = np.empty(0)
+        self.open: Roots = np.empty(0, np.int64)
+
+    @property
+    def count(self) -> int:
+        """Trees that are open."""
+        return int(np.count_nonzero(self.open > 0))
+
+    def add(self, arrival_s: Times, copies: int) -> Roots:
+        """New roots, each with so many tuples under way."""
+        first = self.base + len(self.arrival_s)
+        self.arrival_s = np.concatenate((self.arrival_s, arrival_s))
+        self.last_s = np.concatenate((self.last_s, arrival_s))
+        self.open = np.concatenate((self.open, np.full(len(arrival_s), copies, np.int64)))
+        return np.arange(first, first + len(arrival_s))
+
+    def processed(self, roots: Roots, at_s: Times, children: Roots) -> None:
+        """A tuple of each root was processed, and made so many children."""
+        told = roots >= 0
+        if not told.all():
+            roots, at_s, children = roots[told], at_s[told], children[told]
+        places = roots - self.base
+        np.add.at(self.open, places, children - 1)
+        np.maximum.at(self.last_s, places, at_s)
+
+    def collect(self) -> Times:
+        """The sojourns of the trees that are complete, which are forgotten."""
+        done = self.open == 0
+        found = self.last_s[done] - self.arrival_s[done]
+        self.open[done] = -1
+        still = np.flatnonzero(self.open > 0)
+        keep = int(still[0]) if len(still) else len(self.open)
+        if keep:
+            self.base += keep
+            self.arrival_s, self.last_s = self.arrival_s[keep:], self.last_s[keep:]
+            self.open = self.open[keep:]
+        return found
+
+    def is_open(self, roots: Roots) -> npt.NDArray[np.bool_]:
+        """Which of some roots are."""
+        places = roots - self.base
+        known = (roots >= 0) & (places >= 0)
+        return (
+            known & (self.open[np.where(known, places, 0)] > 0) if len(self.open) else known & False
+        )
+
+    def restart(self, roots: Roots, copies: int) -> None:
+        """Open ones that are processed anew: so many tuples of each are under way, no others."""
+        self.open[roots[roots >= 0] - self.base] = copies
