@@ -218,9 +218,9 @@ def settings_for(
     layers.append(("SparkConf", configuration.ours(given)))
     layers.append(configuration.from_environment(os.environ))
     layers.append(configuration.from_options(conf))
-    layers.append(("argument", _keys(targets)))
+    layers.append(argument_layer(targets))
     engine_settings, settings, _ = configuration.settings_from(layers)
-    _check_goal(settings)
+    check_goal(settings)
     return engine_settings, settings
 
 
@@ -242,7 +242,7 @@ def run(topology: Topology, *, duration_s: float | None = None, **options: Any) 
     return made.stop()
 
 
-def _check_goal(settings: ControlSettings) -> None:
+def check_goal(settings: ControlSettings) -> None:
     """There must be something to keep."""
     if settings.max_sojourn_s is None and settings.max_processors is None:
         raise InputError(
@@ -276,6 +276,11 @@ def _check_pool(
             f"{PREFIX}machines.pool=spark needs a cluster to ask for machines; the master is "
             f"{given or 'local'}"
         )
+
+
+def argument_layer(targets: Mapping[str, Any]) -> configuration.Layer:
+    """What was given by name, over all else."""
+    return "argument", _keys(targets)
 
 
 def _keys(targets: Mapping[str, Any]) -> dict[str, object]:

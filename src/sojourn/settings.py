@@ -263,6 +263,12 @@ class SimulatorSettings(_Checked):
     hop_s: float = _knob(
         "simulator.hop", "duration", 0.0015, "How long a tuple travels from operator to operator."
     )
+    sink_s: float = _knob(
+        "simulator.sink",
+        "duration",
+        0.00005,
+        "Service time of a sink, unless the service file says another.",
+    )
     stall_s: float = _knob(
         "simulator.stall", "duration", 0.3, "How long the end of a batch stalls tuples."
     )

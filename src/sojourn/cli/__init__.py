@@ -11,6 +11,7 @@ from sojourn.cli.doctor import doctor
 from sojourn.cli.plan import plan
 from sojourn.cli.replay import replay
 from sojourn.cli.run import run
+from sojourn.cli.simulate import simulate
 from sojourn.errors import InputError, TopologyFailed
 
 app = typer.Typer(
@@ -38,6 +39,7 @@ def sojourn(
 
 
 app.command()(run)
+app.command()(simulate)
 app.command()(plan)
 app.command()(replay)
 app.command()(doctor)

@@ -6,7 +6,9 @@ normal, and shows only in the capacity."""
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from sojourn.ports import MachinePool
 
@@ -24,15 +26,34 @@ class Answer:
     noted: bool = False
 
 
+class Job(Protocol):
+    """Something under way."""
+
+    def is_alive(self) -> bool:
+        """Whether it still is."""
+
+    def join(self) -> None:
+        """Wait until it is over."""
+
+
+def in_a_thread(action: Callable[[], None]) -> Job:
+    """Begin something that takes real time."""
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    return thread
+
+
 class Negotiator:
     """Asks the pool for as many machines as the processors need, one wish at a time: for more at
     once, to give some back only when they were not needed for long, and not again and again for
     what cannot be had."""
 
-    def __init__(self, pool: MachinePool) -> None:
-        self.pool = pool
+    def __init__(
+        self, pool: MachinePool, begin: Callable[[Callable[[], None]], Job] = in_a_thread
+    ) -> None:
+        self.pool, self.begin = pool, begin
         self.answers: list[Answer] = []
-        self.worker: threading.Thread | None = None
+        self.worker: Job | None = None
         self.spare_since_s: float | None = None
         self.refused: tuple[int, float] | None = None
         self.seen = 0
@@ -64,8 +85,7 @@ class Negotiator:
         asked = self.refused is not None and machines >= self.refused[0] > have
         if (machines > have and not asked) or (machines < have and spare):
             self.spare_since_s = None
-            self.worker = threading.Thread(target=self._change, args=(machines,), daemon=True)
-            self.worker.start()
+            self.worker = self.begin(lambda: self._change(machines))
 
     def _note_refusal(self, now_s: float, quiet_s: float) -> None:
         """What was not given is not asked for again for a while."""

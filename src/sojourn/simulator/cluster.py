@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from sojourn.settings import SimulatorSettings
+from sojourn.simulator.draws import quantum
 from sojourn.simulator.station import Seat
 
 Executor = tuple[str, int]
@@ -75,7 +76,9 @@ class Cluster:
     @property
     def move_s(self) -> float:
         """How long a shard's state is on its way to another machine."""
-        return self.settings.network_delay_s + self.settings.shard_kb * 1e3 / self.bandwidth
+        return quantum(
+            self.settings.network_delay_s + self.settings.shard_kb * 1e3 / self.bandwidth
+        )
 
     def _best(self, home: int, taken: Counter[int]) -> int:
         """Home while it has a free core, else the machine with most of them."""

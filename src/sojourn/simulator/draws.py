@@ -23,6 +23,16 @@ def quantized(times: Times) -> Times:
     return np.rint(times * PER_SECOND) / PER_SECOND
 
 
+def quantum(time_s: float) -> float:
+    """The same for one time."""
+    return round(time_s * PER_SECOND) / PER_SECOND
+
+
+def squares(times: Times) -> float:
+    """Their squares added up, to nine digits: not exact, and so not to depend on the order."""
+    return float(f"{float((times**2).sum()):.9e}")
+
+
 @dataclass(frozen=True)
 class Distribution:
     """Of non-negative times, by mean and squared coefficient of variation; a Pareto distribution

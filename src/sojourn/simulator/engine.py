@@ -5,22 +5,24 @@ in which tuples pass them. Control cannot tell it from the one on Spark."""
 import heapq
 import itertools
 import math
+import statistics
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sojourn.graph import groups
 from sojourn.ports import Allocation, Sample, Samples, Sojourn, scv_of
-from sojourn.settings import EngineSettings, SimulatorSettings
+from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
 from sojourn.simulator.arrivals import Arrivals
 from sojourn.simulator.cluster import Cluster, Executor
-from sojourn.simulator.draws import Distribution, Times
+from sojourn.simulator.draws import Distribution, Times, quantum, squares
 from sojourn.simulator.station import Counts, Seat, Station
 from sojourn.simulator.trees import REPEATED, Roots, Trees
 from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.topology import Topology
 
-_INSTANT = OperatorLoad(Distribution("constant", 0.0))
 _SHEDDING_STEPS = 4  # looks at the backlog within the time after which a source sheds
 
 
@@ -49,21 +51,36 @@ class _Inbox:
         return time_s[:size], root[:size]
 
 
+@dataclass(frozen=True)
 class _Edge:
-    """Where a vertex's tuples go, how many for each of its own, and how long that takes."""
+    """Where tuples go, how long that takes, and which of the sender's outputs they are of."""
 
-    def __init__(self, receiver: str, gain: float, hop_s: float) -> None:
-        self.receiver, self.hop_s = receiver, hop_s
-        self.whole, self.part = math.floor(gain), gain - math.floor(gain)
+    receiver: str
+    hop_s: float
+    output: int
 
-    def counts(self, size: int, rng: np.random.Generator) -> Roots:
-        """Tuples made of each of so many."""
-        counts = np.full(size, self.whole, np.int64)
-        return counts + (rng.random(size) < self.part) if self.part else counts
 
-    def count(self, rng: np.random.Generator) -> int:
-        """The same of one."""
-        return self.whole + (rng.random() < self.part if self.part else 0)
+class _Outputs:
+    """How many tuples a vertex makes of one. All receivers of an output get each of them; outputs
+    that make one together at the most are a choice between them."""
+
+    def __init__(self, gains: list[float]) -> None:
+        total = sum(gains)
+        self.choice = len(gains) > 1 and total < 1.01
+        self.gains = [gain / max(1.0, total) for gain in gains] if self.choice else gains
+        self.plain = all(gain == 1.0 for gain in self.gains)
+
+    def counts(self, size: int, rng: np.random.Generator) -> list[Roots]:
+        """Tuples of each output, for each of so many."""
+        if self.choice:
+            chosen = np.searchsorted(np.cumsum(self.gains), rng.random(size), side="right")
+            return [(chosen == number).astype(np.int64) for number in range(len(self.gains))]
+        found = []
+        for gain in self.gains:
+            whole = math.floor(gain)
+            counts = np.full(size, whole, np.int64)
+            found.append(counts + (rng.random(size) < gain - whole) if gain > whole else counts)
+        return found
 
 
 class SimulatedEngine:
@@ -83,7 +100,8 @@ class SimulatedEngine:
         topology.check()
         workload = workload.checked(topology)
         self.topology, self.workload = topology, workload
-        self.settings, self.batch_s = settings, engine_settings.batch_s
+        self.settings = settings = _in_quanta(settings)
+        self.batch_s = quantum(engine_settings.batch_s)
         self.cluster = Cluster(machines, machine_processors, settings)
         self.now_s = 0.0
         self.sampled_s = 0.0
@@ -123,18 +141,28 @@ class SimulatedEngine:
                 spec.executors,
                 self.rngs[name],
             )
+        sink = OperatorLoad(Distribution("constant", self.settings.sink_s))
         for name in topology.sinks:
-            load = workload.operators.get(name, _INSTANT)
+            load = workload.operators.get(name, sink)
             self.stations[name] = Station(name, load, False, 1, 1, self.rngs[name])
         self.edges: dict[str, list[_Edge]] = {name: [] for name in topology.vertices}
         onward: dict[str, list[str]] = {name: [] for name in topology.vertices}
+        gains: dict[str, dict[str | None, list[float]]] = {name: {} for name in topology.vertices}
         for edge in topology.edges:
-            load = workload.operators.get(edge.sender)
-            gain = 1.0 if load is None else load.gains.get(edge.receiver, 1.0)
+            sender = workload.operators.get(edge.sender)
+            outputs = gains[edge.sender]
+            outputs.setdefault(edge.output, []).append(
+                1.0 if sender is None else sender.gains.get(edge.receiver, 1.0)
+            )
             # Feedback goes back to the sources first, and from there like all others.
             delay = 2 * hop if edge.feedback else hop
-            self.edges[edge.sender].append(_Edge(edge.receiver, gain, delay))
+            number = list(outputs).index(edge.output)
+            self.edges[edge.sender].append(_Edge(edge.receiver, delay, number))
             onward[edge.sender].append(edge.receiver)
+        self.outputs = {
+            name: _Outputs([statistics.fmean(of) for of in outputs.values()])
+            for name, outputs in gains.items()
+        }
         self.order = [g for g in groups(onward) if g[0] in self.stations]
         self.looping = [len(group) > 1 or group[0] in onward[group[0]] for group in self.order]
         self.inboxes = {name: _Inbox() for name in self.stations}
@@ -182,6 +210,7 @@ class SimulatedEngine:
 
     def advance(self, to_s: float) -> None:
         """Let time pass."""
+        to_s = quantum(to_s)
         while self.now_s < to_s:
             due = min(to_s, self.events[0][0]) if self.events else to_s
             if due > self.now_s:
@@ -206,7 +235,7 @@ class SimulatedEngine:
         self._reseat(self.now_s)
 
     def _at(self, time_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self.events, (time_s, next(self.numbers), action))
+        heapq.heappush(self.events, (quantum(time_s), next(self.numbers), action))
 
     def _every(self, seconds: float, action: Callable[[], None]) -> None:
         def again() -> None:
@@ -242,7 +271,7 @@ class SimulatedEngine:
         counts.arrivals += len(time_s)
         counts.gaps += len(gaps)
         counts.gap_s += float(gaps.sum())
-        counts.gap_s2 += float((gaps**2).sum())
+        counts.gap_s2 += squares(gaps)
         limit = self.topology.sources[name].source.shed_after
         if limit is not None and self._behind_s(name) > limit:
             counts.shed += len(time_s)
@@ -267,15 +296,19 @@ class SimulatedEngine:
     def _sweep_station(self, station: Station, end_s: float) -> None:
         time_s, root = self.inboxes[station.name].take(end_s, self.stalled_until_s)
         gone = station.advance(end_s, time_s, root)
+        outputs = self.outputs[station.name]
+        made = [] if outputs.plain else outputs.counts(len(gone), station.rng)
         children = np.zeros(len(gone), np.int64)
+        emitted = station.counts.emitted
         for edge in self.edges[station.name]:
-            counts = edge.counts(len(gone), station.rng)
-            children += counts
             times, roots = gone.time_s + edge.hop_s, gone.root
-            if edge.part or edge.whole != 1:
+            if outputs.plain:
+                children += 1
+            else:
+                counts = made[edge.output]
+                children += counts
                 times, roots = np.repeat(times, counts), np.repeat(roots, counts)
             self.inboxes[edge.receiver].put(times, roots)
-            emitted = station.counts.emitted
             emitted[edge.receiver] = emitted.get(edge.receiver, 0) + len(roots)
         self.trees.processed(gone.root, gone.time_s, children)
 
@@ -290,8 +323,9 @@ class SimulatedEngine:
         def departed(station: Station, time_s: float, root: int) -> None:
             children = 0
             emitted = station.counts.emitted
+            made = self.outputs[station.name].counts(1, station.rng)
             for edge in self.edges[station.name]:
-                count = edge.count(station.rng)
+                count = int(made[edge.output][0])
                 children += count
                 emitted[edge.receiver] = emitted.get(edge.receiver, 0) + count
                 arrives = time_s + edge.hop_s
@@ -307,20 +341,13 @@ class SimulatedEngine:
             time_s, root = self.inboxes[name].take(end_s, stalled)
             for arrives, of in zip(time_s.tolist(), root.tolist(), strict=True):
                 heapq.heappush(coming, (arrives, next(number), name, of))
-            leaving = [
-                (t, r)
-                for t, r in zip(
-                    station.serving.time_s.tolist(), station.serving.root.tolist(), strict=True
-                )
-                if t < end_s
-            ]
-            for departs, of in (*leaving, *((t, r) for t, r in station.begin(end_s) if t < end_s)):
+            for departs, of in station.begin(end_s):
                 departed(station, departs, of)
         while coming:
             arrives, _, name, of = heapq.heappop(coming)
-            departs = members[name].take(arrives, of, end_s)
-            if departs is not None and departs < end_s:
-                departed(members[name], departs, of)
+            leaves = members[name].take(arrives, of, end_s)
+            if leaves is not None and leaves < end_s:
+                departed(members[name], leaves, of)
         for station in members.values():
             station.end(end_s)
         for name, pairs in outside.items():
@@ -359,11 +386,7 @@ class SimulatedEngine:
                 workers[name, executor] = share
         seats = self.cluster.seats(workers)
         for name, station in self.stations.items():
-            own = (
-                [seats[name, e] for e in range(station.executors)]
-                if name in self.wanted
-                else [[Seat()]]
-            )
+            own = [seats.get((name, e), [Seat()]) for e in range(station.executors)]
             station.seat(own, self.now_s, ready_s, self.cluster.move_s)
 
     def _until_worker_dies(self) -> float:
@@ -453,3 +476,13 @@ class SimulatedEngine:
             shed=counts.shed,
             lag_s=0.0,
         )
+
+
+def _in_quanta(settings: SimulatorSettings) -> SimulatorSettings:
+    """With all durations as whole quanta, as all other times are."""
+    found: dict[str, Any] = {
+        name: quantum(value)
+        for name, knob in knobs_of(SimulatorSettings).items()
+        if knob.kind == "duration" and (value := getattr(settings, name)) is not None
+    }
+    return replace(settings, **found)

@@ -1,6 +1,7 @@
-"""An operator or sink in virtual time: tuples wait in lanes for workers. Without a key an executor's
-workers share one lane, which is what M/M/k means; with one every worker has its own, and a shard's
-tuples go to its owner. Swept in one go per window where nothing comes back; tuple by tuple in loops.
+"""An operator or sink in virtual time: tuples wait in lanes for workers. Without a key all workers
+of an executor share one lane, which is what M/M/k means; with one every worker has its own, and a
+shard's tuples go to its owner. Swept in one go per window where nothing comes back, and tuple by
+tuple in loops.
 
 Tuples that cannot start before a window's end keep waiting, so that what changes then counts for
 them too; tuples in service at its end are known by when they will depart."""
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sojourn.simulator.draws import PER_SECOND, Times, quantized
+from sojourn.simulator.draws import Times, quantized, quantum, squares
 from sojourn.simulator.trees import Roots
 from sojourn.simulator.workload import OperatorLoad
 
@@ -34,7 +35,7 @@ def _on(seat: Seat, service_s: float) -> float:
     """A time of service on a worker's seat."""
     if seat.slow == 1.0 and not seat.extra_s:
         return service_s
-    return round((service_s * seat.slow + seat.extra_s) * PER_SECOND) / PER_SECOND
+    return quantum(service_s * seat.slow + seat.extra_s)
 
 
 @dataclass
@@ -69,7 +70,8 @@ class Lane:
     def _serve_alike(
         self, ready: Sequence[float], services: Sequence[float], end_s: float
     ) -> list[float]:
-        free, starts = self.free, []
+        free = self.free
+        starts: list[float] = []
         start, replace = starts.append, heapq.heapreplace
         for time_s, service_s in zip(ready, services, strict=True):
             first = free[0]
@@ -223,6 +225,7 @@ class Station:
         self.executors = executors
         self.waiting, self.serving = Tuples.none(), Tuples.none()
         self.lanes: list[Lane] = []
+        self.lane_home: list[int] = []
         self.turn = 0
         self.counts = Counts()
         self.last_arrival_s: float | None = None
@@ -250,46 +253,32 @@ class Station:
         work = float(self.waiting.service_s.sum() + (self.serving.time_s - now_s).clip(0).sum())
         return work / max(1, self.processors) if len(self.waiting) else 0.0
 
-    def seat(self, seats: list[list[Seat]], now_s: float, ready_s: float, move_s: float) -> int:
-        """Place workers, per executor; returns how many shards move. A shard that moves can be
-        served again after `move_s`, or at once if the state stays on its machine."""
+    def seat(self, seats: list[list[Seat]], now_s: float, ready_s: float, move_s: float) -> None:
+        """Place workers, per executor. A shard whose state moves to another machine can be served
+        again after `move_s`."""
         if not self.keyed:
             self.lanes += [Lane([]) for _ in range(len(seats) - len(self.lanes))]
             for lane, own in zip(self.lanes, seats, strict=True):
                 lane.seat(own, ready_s, self.rng)
-            return 0
-        before = self.lanes
-        machines = [lane.seats[0].machine for lane in before]
-        old = (
-            [
-                [n for n, home in enumerate(self._lane_home) if home == e]
-                for e in range(self.executors)
-            ]
-            if before
-            else [[] for _ in seats]
-        )
-        self.lanes, self._lane_home, fates = [], [], {}
+            return
+        before, machines = self.lanes, [lane.seats[0].machine for lane in self.lanes]
+        fates: dict[int, int] = {}  # of old lanes that stay
+        self.lanes, homes, self.lane_home = [], self.lane_home, []
         for executor, own in enumerate(seats):
-            for i, one in enumerate(own):
+            old = [number for number, home in enumerate(homes) if home == executor]
+            for number, one in enumerate(own):
                 lane = Lane([])
-                if i < len(old[executor]):
-                    fates[old[executor][i]] = len(self.lanes)
-                    lane = before[old[executor][i]]
+                if number < len(old):
+                    fates[old[number]] = len(self.lanes)
+                    lane = before[old[number]]
                 lane.seat([one], ready_s, self.rng)
                 self.lanes.append(lane)
-                self._lane_home.append(executor)
-        owner = np.array([fates.get(int(o), -1) for o in self.owner])
-        new = _even(owner, self.home, np.array(self._lane_home))
-        moving = new != owner
-        left = np.array([machines[o] if o >= 0 else -1 for o in self.owner])
-        far = (
-            moving & (left >= 0) & (left != np.array([self.lanes[n].seats[0].machine for n in new]))
-        )
-        self.moved_s[far] = now_s + move_s
-        self.owner = new
-        return int(np.count_nonzero(moving & (left >= 0)))
-
-    _lane_home: list[int]
+                self.lane_home.append(executor)
+        left = np.array([machines[n] if n >= 0 else -1 for n in self.owner])
+        owner = np.array([fates.get(n, -1) for n in self.owner.tolist()])
+        self.owner = _even(owner, self.home, np.array(self.lane_home))
+        now_at = np.array([lane.seats[0].machine for lane in self.lanes])[self.owner]
+        self.moved_s[(left >= 0) & (left != now_at)] = now_s + move_s
 
     def shift(self) -> None:
         """Other shards become the popular ones."""
@@ -306,14 +295,10 @@ class Station:
         ready = np.maximum(here.time_s, self.moved_s[here.place]) if self.keyed else here.time_s
         if len(self.lanes) == 1:
             starts, services = self.lanes[0].serve(ready, here.service_s, end_s)
-            started, self.waiting = (
-                here.some(slice(len(starts))),
-                here.some(slice(len(starts), None)),
-            )
+            started = here.some(slice(len(starts)))
+            self.waiting = here.some(slice(len(starts), None))
         else:
-            order = (
-                np.lexsort((ready, lane_of)) if self.keyed else np.argsort(lane_of, kind="stable")
-            )
+            order = np.lexsort((ready, lane_of) if self.keyed else (lane_of,))
             bounds = np.searchsorted(lane_of[order], np.arange(len(self.lanes) + 1))
             chosen, found, took = [], [], []
             for lane, low, high in zip(self.lanes, bounds, bounds[1:], strict=False):
@@ -338,7 +323,7 @@ class Station:
         """Those that are done before the end, in order; the others stay in service."""
         counts = self.counts
         carried = self.serving
-        counts.busy_s += float(np.minimum(departing.time_s, end_s).sum() - starts.sum())
+        counts.busy_s += float((np.minimum(departing.time_s, end_s) - starts).sum())
         counts.busy_s += float((np.minimum(carried.time_s, end_s) - self.since_s).sum())
         counts.processor_s += self.processors * (end_s - self.since_s)
         self.since_s = end_s
@@ -348,7 +333,7 @@ class Station:
         gone = gone.some(np.argsort(gone.time_s, kind="stable"))
         counts.served += len(gone)
         counts.service_s += float(gone.service_s.sum())
-        counts.service_s2 += float((gone.service_s**2).sum())
+        counts.service_s2 += squares(gone.service_s)
         return gone
 
     def _note_arrivals(self, time_s: Times) -> None:
@@ -362,7 +347,7 @@ class Station:
             gaps = gaps[1:]
         counts.gaps += len(gaps)
         counts.gap_s += float(gaps.sum())
-        counts.gap_s2 += float((gaps**2).sum())
+        counts.gap_s2 += squares(gaps)
         self.last_arrival_s = float(time_s[-1])
 
     def _places(self, count: int) -> Numbers:
@@ -378,7 +363,8 @@ class Station:
     # tuple by tuple, in loops
 
     def begin(self, end_s: float) -> list[tuple[float, int]]:
-        """Start what waited, as far as it can before the end: when each departs, and its root."""
+        """Start what waited; returns when each tuple that departs before the end does, and its
+        root, also of those that were in service."""
         waited, self.waiting = self.waiting, Tuples.none()
         self.started: list[tuple[float, float, int, float, int]] = []
         self.kept: list[tuple[float, int, float, int]] = []
@@ -390,8 +376,12 @@ class Station:
             waited.place.tolist(),
             strict=True,
         )
-        found = [(self._start(*row, end_s), row[1]) for row in rows]
-        return [(departs, root) for departs, root in found if departs is not None]
+        found = list(zip(self.serving.time_s.tolist(), self.serving.root.tolist(), strict=True))
+        for row in rows:
+            departs = self._start(*row, end_s)
+            if departs is not None:
+                found.append((departs, row[1]))
+        return [(departs, root) for departs, root in found if departs < end_s]
 
     def take(self, time_s: float, root: int, end_s: float) -> float | None:
         """One tuple: when it departs; None if it has to wait."""
@@ -416,12 +406,12 @@ class Station:
         self.started.append((start, start + took, root, took, place))
         return start + took
 
-    def end(self, end_s: float) -> Tuples:
-        """The window is over; returns what has departed in it."""
+    def end(self, end_s: float) -> None:
+        """The window is over."""
         self._note_arrivals(np.array(self.came))
-        self.waiting = Tuples.of([(t, r, s, p) for t, r, s, p in self.kept])
+        self.waiting = Tuples.of(self.kept)
         starts = np.array([row[0] for row in self.started])
-        return self._depart(starts, Tuples.of([row[1:] for row in self.started]), end_s)
+        self._depart(starts, Tuples.of([row[1:] for row in self.started]), end_s)
 
     # failures
 
@@ -458,7 +448,7 @@ def _even(owner: Numbers, home: Numbers, lane_home: Numbers) -> Numbers:
     for executor in np.unique(lane_home):
         lanes = np.flatnonzero(lane_home == executor).tolist()
         owned: dict[int, list[int]] = {lane: [] for lane in lanes}
-        homeless = []
+        homeless: list[int] = []
         for shard in np.flatnonzero(home == executor).tolist():
             owned.get(int(owner[shard]), homeless).append(shard)
         for shard in homeless:

@@ -44,7 +44,7 @@ class Trees:
     def collect(self) -> Times:
         """The sojourns of the trees that are complete, which are forgotten."""
         done = self.open == 0
-        found = self.last_s[done] - self.arrival_s[done]
+        found: Times = self.last_s[done] - self.arrival_s[done]
         self.open[done] = -1
         still = np.flatnonzero(self.open > 0)
         keep = int(still[0]) if len(still) else len(self.open)
@@ -57,10 +57,9 @@ class Trees:
     def is_open(self, roots: Roots) -> npt.NDArray[np.bool_]:
         """Which of some roots are."""
         places = roots - self.base
-        known = (roots >= 0) & (places >= 0)
-        return (
-            known & (self.open[np.where(known, places, 0)] > 0) if len(self.open) else known & False
-        )
+        found = (roots >= 0) & (places >= 0)
+        found[found] = self.open[places[found]] > 0
+        return found
 
     def restart(self, roots: Roots, copies: int) -> None:
         """Open ones that are processed anew: so many tuples of each are under way, no others."""

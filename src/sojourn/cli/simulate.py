@@ -1,0 +1,230 @@
+"""`sojourn simulate`: the same topology and the same control loop in virtual time."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from sojourn.cli.app import load_topology
+from sojourn.cli.run_view import print_summary
+from sojourn.errors import InputError
+from sojourn.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from sojourn.cli.sweep import Axis
+    from sojourn.control.summary import Summary
+    from sojourn.simulate import Progress as Told
+    from sojourn.simulate import Simulation
+    from sojourn.simulator import Workload
+    from sojourn.topology import Topology
+
+_DEFAULT_S = 600.0
+
+
+def simulate(
+    app: Annotated[str, typer.Argument(help="APP.py[:name]: a Python file with a Topology.")],
+    service: Annotated[
+        Path,
+        typer.Option(help="Service times of the operators: YAML, a plan, or the journal of a run."),
+    ],
+    max_sojourn: Annotated[
+        str | None, typer.Option(help="Target for the sojourn, such as 500ms.")
+    ] = None,
+    min_sojourn: Annotated[
+        str | None, typer.Option(help="Below it processors are given back.")
+    ] = None,
+    max_processors: Annotated[str | None, typer.Option(help="Processors to use at most.")] = None,
+    percentile: Annotated[
+        str | None, typer.Option(help="The target is for this percentile, such as 99.")
+    ] = None,
+    advise: Annotated[bool, typer.Option("--advise", help="Decide, but change nothing.")] = False,
+    trace: Annotated[
+        Path | None, typer.Option(help="Arrival rates over time: CSV headed time,rate.")
+    ] = None,
+    machines: Annotated[
+        int | None, typer.Option(help="Machines to begin with; one without end unless given.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same simulation.")] = 0,
+    replications: Annotated[int, typer.Option(help="Simulate so often, with other seeds.")] = 1,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(help="processors=10..40, rate=1x..3x, or a setting=a,b,c; may be repeated."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where a sweep keeps its results, to go on from: a .jsonl file."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a sweep: .png, .svg or .pdf.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings: YAML or properties.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="One setting, key=value; may be repeated.")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option(help="Virtual time; 10 minutes, or as long as the trace.")
+    ] = None,
+    journal: Annotated[Path | None, typer.Option(help="Write every decision here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Simulate a topology under control, without Spark: try a target, a policy or a cluster."""
+    from sojourn.cli.servicefile import read_service_file, read_trace
+    from sojourn.cli.sweep import Sweep, parse_axis
+    from sojourn.simulate import Simulation, replicated, settings_for
+
+    topology = load_topology(app)
+    topology.check()
+    workload = read_service_file(service)
+    if trace is not None:
+        workload = read_trace(trace, topology, workload)
+    workload = workload.checked(topology)
+    targets = {
+        "max_sojourn": max_sojourn,
+        "min_sojourn": min_sojourn,
+        "max_processors": max_processors,
+        "percentile": percentile,
+    }
+    axes = [parse_axis(text) for text in sweep or ()]
+    if any(axis.name == "processors" for axis in axes) and max_processors is None:
+        targets["max_processors"] = "1000000"  # set anew at every point
+    _check(machines, replications, axes, journal, out, plot)
+    simulation = Simulation(
+        topology,
+        workload,
+        settings_for(config, conf or [], **targets),
+        _seconds(duration, workload),
+        seed,
+        machines,
+        advise,
+    )
+    if axes:
+
+        def at(point: dict[str, Any]) -> Simulation:
+            return _at(simulation, topology, workload, point, config, conf or [], targets)
+
+        with _progress("sweep") as told:
+            Sweep(axes, simulation, at, out).run(told).show(as_json, plot)
+        return
+    if replications > 1:
+        with _progress(f"{replications} simulations") as told:
+            found = replicated(simulation, replications, told)
+        _show_replications(found, as_json)
+        return
+    with _progress("simulating") as told:
+        summary = simulation.run(journal=journal, progress=told)
+    if as_json:
+        typer.echo(summary.as_json())
+    else:
+        print_summary(summary)
+
+
+def _at(
+    simulation: "Simulation",
+    topology: "Topology",
+    workload: "Workload",
+    point: dict[str, Any],
+    config: Path | None,
+    conf: list[str],
+    targets: dict[str, str | None],
+) -> "Simulation":
+    """The simulation at one point of a sweep."""
+    from sojourn.cli.servicefile import at_rate
+    from sojourn.simulate import settings_for
+
+    targets, conf = dict(targets), list(conf)
+    for name, value in point.items():
+        if name == "processors":
+            targets["max_processors"] = str(value)
+        elif name == "rate":
+            workload = at_rate(workload, topology, value)
+        else:
+            conf.append(f"{name}={value}")
+    return replace(simulation, workload=workload, settings=settings_for(config, conf, **targets))
+
+
+def _check(
+    machines: int | None,
+    replications: int,
+    axes: "list[Axis]",
+    journal: Path | None,
+    out: Path | None,
+    plot: Path | None,
+) -> None:
+    for option, value in (("--machines", machines), ("--replications", replications)):
+        if value is not None and value < 1:
+            raise InputError(f"{option} must be at least 1; got {value}")
+    if axes and replications > 1:
+        raise InputError("--sweep and --replications: give one of them")
+    if journal is not None and (axes or replications > 1):
+        raise InputError("--journal is of one simulation: leave out --sweep and --replications")
+    for option, path in (("--out", out), ("--plot", plot)):
+        if path is not None and not axes:
+            raise InputError(f"{option} is for a sweep: add --sweep, as in processors=10..40")
+
+
+def _seconds(duration: str | None, workload: "Workload") -> float:
+    if duration is not None:
+        seconds = parse_duration(duration, "--duration")
+        if not seconds > 0:
+            raise InputError(f"--duration must be above zero; got {duration!r}")
+        return seconds
+    traced = [sum(s for s, _ in load.steps) for load in workload.sources.values() if load.ends]
+    return max(traced, default=_DEFAULT_S)
+
+
+def _show_replications(found: "dict[int, Summary]", as_json: bool) -> None:
+    from sojourn.simulate import Spread
+
+    values = {
+        "mean sojourn": [s.mean_sojourn_s for s in found.values() if s.mean_sojourn_s is not None],
+        "processors": [s.mean_processors for s in found.values()],
+        "changes": [float(len(s.changes)) for s in found.values()],
+        "within target": [
+            s.within_target / s.ready
+            for s in found.values()
+            if s.within_target is not None and s.ready
+        ],
+    }
+    spreads = {name: Spread.of(of) for name, of in values.items() if of}
+    if as_json:
+        told = {name.replace(" ", "_"): asdict(spread) for name, spread in spreads.items()}
+        runs = [{"seed": seed, **asdict(summary)} for seed, summary in found.items()]
+        typer.echo(json.dumps({"replications": len(found), **told, "runs": runs}, indent=2))
+        return
+    typer.echo(f"{len(found)} simulations; means with intervals of 95 % confidence")
+    for name, spread in spreads.items():
+        show = {"mean sojourn": format_duration, "within target": "{:.1%}".format}.get(
+            name, "{:.3g}".format
+        )
+        typer.echo(f"  {name} {show(spread.mean)} ± {show(spread.half)}")
+
+
+@contextmanager
+def _progress(what: str) -> Iterator["Told"]:
+    """A bar with the time left on a terminal, a line every tenth elsewhere."""
+    if not sys.stderr.isatty():
+        told = 0
+
+        def line(share: float) -> None:
+            nonlocal told
+            if int(share * 10) > told:
+                told = int(share * 10)
+                typer.echo(f"{what}: {told * 10} %", err=True)
+
+        yield line
+        return
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as progress:
+        task = progress.add_task(what, total=1.0)
+        yield lambda share: progress.update(task, completed=share)
