@@ -15,6 +15,7 @@ from sojourn.queueing.allocation import Plan, assign_processors, min_processors
 from sojourn.queueing.network import Network
 from sojourn.units import format_duration as told
 
+_WORTH = 0.05  # share of the processors that giving some back must free, or it never ends
 _AGREE = 2  # intervals in a row above the target, or behind, that are no accident
 
 
@@ -58,6 +59,9 @@ def _least_sojourn(s: Situation) -> Decision:
         reason = f"no placement of {s.most} processors is much better"
         return Decision(Action.HOLD, reason, expected_s=_known(now), needed=needed)
     action = Action.ADD if s.total(best) > s.total(s.current) else Action.MOVE
+    if action is Action.MOVE and not _pays(s, s.newest, best):
+        reason = f"no placement of {s.most} processors is better for certain{note}"
+        return Decision(Action.HOLD, reason, expected_s=_known(now), needed=needed)
     promise = f": {told(then)} expected" if math.isfinite(then) else ""
     instead = f" instead of {told(now)}" if promise and math.isfinite(now) else ""
     reason = f"{_from_to(s, best)}{promise}{instead}{note}"
@@ -125,6 +129,9 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
     if best == s.current:
         return Decision(Action.INFEASIBLE, f"{why}{note}; nothing more can be done", needed=needed)
     action = Action.ADD if s.total(best) > s.total(s.current) else Action.MOVE
+    if action is Action.MOVE and not _pays(s, s.newest, best):
+        reason = f"{why}{note}; no other placement is better for certain"
+        return Decision(Action.INFEASIBLE, reason, needed=needed)
     then = s.estimate(s.newest, best)
     promise = f", {told(then)} expected" if math.isfinite(then) else ""
     reason = f"{why}: {_from_to(s, best)}{promise}{note}"
@@ -133,20 +140,21 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
 
 def _fewer(s: Situation, target_s: float) -> Decision | None:
     """Give processors back, if all the time for `quiet_s` fewer would have kept the target, with
-    twice the headroom of a change the other way and as much more load, so that it is not the next
-    to come."""
+    twice the headroom of a change the other way and as much more load, or as much as chance may
+    have hidden, so that it is not the next to come."""
     smooth = metric_of(s.smooth.sojourn, s.settings.percentile)
     low = s.settings.min_sojourn_s
     if smooth is None or (low is not None and smooth >= low):
         return None
     share = max(0.1, 1 - 2 * s.settings.headroom)
-    busier = _busier(s.newest, 1 + s.settings.headroom)
+    chance = max(_error(s, name) for name in s.wanted)
+    busier = _busier(s.newest, 1 + max(s.settings.headroom, chance))
     plan, note = _fewest(s, busier, share * target_s, None, exact=True)
     if note or not plan.feasible:
         return None
     now = _operators_of(s, plan)
     enough = {n: max(k, s.memory.enough.get(n, 0)) for n, k in now.items()}
-    if s.total(enough) >= s.total(s.current):
+    if s.total(enough) > (1 - _WORTH) * s.total(s.current):
         return None
     why = f"fewer processors keep {told(target_s)}"
     if low is not None:
@@ -177,7 +185,7 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
     if plan.feasible and not s.backlog:
         best = _operators_of(s, plan)
         now, then = s.estimate(s.network, s.current), s.estimate(s.network, best)
-        if best != s.current and then < (1 - s.settings.gain) * now:
+        if best != s.current and _pays(s, s.network, best):
             reason = (
                 f"as many processors in other places: {_from_to(s, best)}, {told(then)} expected "
                 f"instead of {told(now)}"
@@ -188,6 +196,35 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
     though = f", though {s.backlog}" if s.backlog else ""
     reason = f"{_what(s)} {told(measured)} is within {told(target_s)}{though}"
     return Decision(Action.HOLD, reason, expected_s=_known(expected))
+
+
+def _pays(s: Situation, network: Network, best: Mapping[str, int]) -> bool:
+    """Whether as many processors in other places save enough, even if what was measured erred
+    against them: operators that lose some are busier by two standard errors, others less busy.
+    Near saturation, chance would else move processors to and fro. Where nothing keeps up, the
+    operator that falls behind most should do so less."""
+    stations = dict(network.stations)
+    for name, count in best.items():
+        error = _error(s, name)
+        factor = 1 + error if count < s.current[name] else 1 / (1 + error)
+        station = stations[name]
+        stations[name] = replace(station, service_rate=station.service_rate / factor)
+    doubted = Network(stations, network.external_rate)
+    now, then = s.estimate(doubted, s.current), s.estimate(doubted, best)
+    if math.isfinite(now) or math.isfinite(then):
+        return then < (1 - s.settings.gain) * now
+
+    def worst(allocation: Mapping[str, int]) -> float:
+        return max(stations[name].offered_load / allocation[name] for name in best)
+
+    return worst(best) < worst(s.current)
+
+
+def _error(s: Situation, name: str) -> float:
+    """Two standard errors of an operator's measured load, as a share of it."""
+    measure = s.smooth.operators[name]
+    scvs = (1.0 if scv is None else scv for scv in (measure.arrival_scv, measure.service_scv))
+    return 2 * math.sqrt(sum(scvs) / max(1, measure.served))
 
 
 def _within(s: Situation, most: int) -> tuple[dict[str, int], str]:

@@ -124,7 +124,8 @@ def _operator(sample: Sample) -> OperatorMeasure:
 def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
     """The measures of several intervals as one, the newest last: averaged over the window, or
     weighed by alpha. What an interval lacks is left out; a service time far off those around it
-    is not believed until it comes again. Counts and the present state are the newest's."""
+    is not believed until it comes again. `served` counts all of them; the present state is the
+    newest's."""
     past = past[-settings.window :] if settings.smoothing == "window" else past
     newest = past[-1]
     if settings.smoothing == "window":
@@ -166,7 +167,9 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
             service_scv=served_mean(name, lambda o: o.service_scv),
             busy=of(name, lambda o: o.busy) or 0.0,
             gains=gains,
-            served=last.served,
+            served=round(
+                sum(m.operators[name].served * w for m, w in zip(past, weights, strict=True))
+            ),
         )
     entering = {
         receiver: mean(m.entering.get(receiver, 0.0) for m in past) or 0.0

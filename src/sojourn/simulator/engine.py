@@ -269,6 +269,7 @@ class SimulatedEngine:
         gaps = np.diff(time_s) if last is None else np.diff(time_s, prepend=last)
         self.last_s[name] = float(time_s[-1])
         counts.arrivals += len(time_s)
+        counts.served += len(time_s)
         counts.gaps += len(gaps)
         counts.gap_s += float(gaps.sum())
         counts.gap_s2 += squares(gaps)
@@ -276,7 +277,6 @@ class SimulatedEngine:
         if limit is not None and self._behind_s(name) > limit:
             counts.shed += len(time_s)
             return
-        counts.served += len(time_s)
         root = self.trees.add(time_s, len(edges))
         self.logs[name].append((time_s, root))
         self._send(name, time_s, root)

@@ -35,7 +35,7 @@ def _on(seat: Seat, service_s: float) -> float:
     """A time of service on a worker's seat."""
     if seat.slow == 1.0 and not seat.extra_s:
         return service_s
-    return quantum(service_s * seat.slow + seat.extra_s)
+    return quantum(service_s * seat.slow) + quantum(seat.extra_s)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class Lane:
         if self.numbered:
             return self._serve_unlike(ready, services, end_s)
         if seat.slow != 1.0 or seat.extra_s:
-            services = quantized(services * seat.slow + seat.extra_s)
+            services = quantized(services * seat.slow) + quantum(seat.extra_s)
         if len(self.free) == 1:
             # Each starts when it is there and the one before is gone (Lindley), all at once.
             done = np.cumsum(services)
@@ -83,14 +83,24 @@ class Lane:
         return starts
 
     def _serve_unlike(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
-        found = []
+        free, replace = self.numbered, heapq.heapreplace
+        slow = [seat.slow for seat in self.seats]
+        extra = [quantum(seat.extra_s) for seat in self.seats]
+        alike = all(factor == 1.0 for factor in slow)
+        starts: list[float] = []
+        times: list[float] = []
         for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
-            taken = self.take(time_s, service_s, end_s)
-            if taken is None:
+            first, number = free[0]
+            if first < time_s:  # noqa: PLR1730  # max() takes longer
+                first = time_s
+            if first >= end_s:
                 break
-            found.append(taken)
-        both = np.array(found).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
+            own = service_s if alike else quantum(service_s * slow[number])
+            took = own + extra[number]
+            replace(free, (first + took, number))
+            starts.append(first)
+            times.append(took)
+        return np.array(starts), np.array(times)
 
     def take(self, ready_s: float, service_s: float, end_s: float) -> tuple[float, float] | None:
         """The same for one tuple; None if it has to wait."""
