@@ -9,6 +9,7 @@ from typing import Protocol
 
 Allocation = Mapping[str, int]
 QUANTILES = (*map(float, range(1, 100)), 99.5, 99.9)
+_TENTHS = tuple(round(p * 10) for p in QUANTILES)
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,18 @@ class Sojourn:
     def of(cls, done: Sequence[float]) -> "Sojourn":
         """Of some trees, at least one, whose sojourns are given in order."""
 
-        def rank(p: float) -> float:
-            return done[min(len(done) - 1, math.ceil(round(p * len(done), 9)) - 1)]
-
+        count = len(done)
+        # The least value that at least that share lies at or below.
+        ranks = tuple(done[-(-tenths * count // 1000) - 1] for tenths in _TENTHS)
+        by_percent = dict(zip(QUANTILES, ranks, strict=True))
         return cls(
-            len(done),
-            math.fsum(done) / len(done),
-            rank(0.5),
-            rank(0.95),
-            rank(0.99),
+            count,
+            math.fsum(done) / count,
+            by_percent[50.0],
+            by_percent[95.0],
+            by_percent[99.0],
             done[-1],
-            tuple(rank(p / 100) for p in QUANTILES),
+            ranks,
         )
 
     def percentile(self, p: float) -> float:

@@ -5,6 +5,7 @@ Rates of operators are not taken as measured at their entrance, which pressure f
 but follow from the sources' intended rates and the gains, by the traffic equations."""
 
 import math
+import operator
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -200,7 +201,8 @@ def _believed(values: Sequence[float | None]) -> list[float | None]:
 def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
     """Sojourns of several intervals: means weighed by count; percentiles likewise, which is exact
     where they agree."""
-    count = sum(s.count for s in found)
+    counts = [s.count for s in found]
+    count = sum(counts)
     if not count:
         return None
 
@@ -215,8 +217,8 @@ def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
         mean(lambda s: s.p99_s),
         max(s.max_s for s in found),
         tuple(
-            sum(s.quantiles[i] * s.count for s in found) / count
-            for i in range(min(len(s.quantiles) for s in found))
+            sum(map(operator.mul, row, counts)) / count
+            for row in zip(*(s.quantiles for s in found), strict=False)
         ),
     )
 

@@ -7,7 +7,6 @@ Tuples that cannot start before a window's end keep waiting, so that what change
 them too; tuples in service at its end are known by when they will depart."""
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,123 +30,129 @@ class Seat:
     extra_s: float = 0.0
 
 
-def _on(seat: Seat, service_s: float) -> float:
-    """A time of service on a worker's seat."""
-    if seat.slow == 1.0 and not seat.extra_s:
-        return service_s
-    return quantum(service_s * seat.slow) + quantum(seat.extra_s)
-
-
 @dataclass
-class Lane:
-    """A queue and the times at which its workers come free, as a heap. Where workers differ, a
-    worker's number stands behind its time."""
+class Row:
+    """Workers on seats that are alike, and the times at which they come free, as a heap."""
 
-    seats: list[Seat]
+    slow: float
+    extra_s: float
     free: list[float] = field(default_factory=list)
-    numbered: list[tuple[float, int]] = field(default_factory=list)
+
+    def times(self, services: Times) -> Times:
+        """Times of service on these seats."""
+        if self.slow == 1.0 and not self.extra_s:
+            return services
+        return quantized(services * self.slow) + self.extra_s
+
+
+class Lane:
+    """A queue before some workers. Near ones, which cost a tuple least, are asked first."""
+
+    def __init__(self) -> None:
+        self.seats: list[Seat] = []
+        self.rows: list[Row] = []
 
     def serve(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
         """When each of the first so many starts, and its time of service; the others cannot start
         before the end."""
-        seat = self.seats[0]
-        if self.numbered:
+        if len(self.rows) > 1:
             return self._serve_unlike(ready, services, end_s)
-        if seat.slow != 1.0 or seat.extra_s:
-            services = quantized(services * seat.slow) + quantum(seat.extra_s)
-        if len(self.free) == 1:
+        row = self.rows[0]
+        services = row.times(services)
+        if len(row.free) == 1:
             # Each starts when it is there and the one before is gone (Lindley), all at once.
             done = np.cumsum(services)
-            first = np.maximum(ready, self.free[0])
+            first = np.maximum(ready, row.free[0])
             starts = np.maximum.accumulate(first - (done - services)) + (done - services)
             size = int(np.searchsorted(starts, end_s))
             if size:
-                self.free[0] = float(starts[size - 1] + services[size - 1])
+                row.free[0] = float(starts[size - 1] + services[size - 1])
             return starts[:size], services[:size]
-        found = self._serve_alike(ready.tolist(), services.tolist(), end_s)
+        found: list[float] = []
+        free, start, replace = row.free, found.append, heapq.heapreplace
+        for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
+            first_s = free[0]
+            if first_s < time_s:  # noqa: PLR1730  # max() takes longer
+                first_s = time_s
+            if first_s >= end_s:
+                break
+            replace(free, first_s + service_s)
+            start(first_s)
         return np.array(found), services[: len(found)]
 
-    def _serve_alike(
-        self, ready: Sequence[float], services: Sequence[float], end_s: float
-    ) -> list[float]:
-        free = self.free
-        starts: list[float] = []
-        start, replace = starts.append, heapq.heapreplace
-        for time_s, service_s in zip(ready, services, strict=True):
-            first = free[0]
-            first = max(first, time_s)
-            if first >= end_s:
-                break
-            replace(free, first + service_s)
-            start(first)
-        return starts
-
     def _serve_unlike(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
-        free, replace = self.numbered, heapq.heapreplace
-        slow = [seat.slow for seat in self.seats]
-        extra = [quantum(seat.extra_s) for seat in self.seats]
-        alike = all(factor == 1.0 for factor in slow)
+        near, *rest = self.rows
+        far = rest[0]
         starts: list[float] = []
         times: list[float] = []
-        for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
-            first, number = free[0]
-            if first < time_s:  # noqa: PLR1730  # max() takes longer
-                first = time_s
-            if first >= end_s:
-                break
-            own = service_s if alike else quantum(service_s * slow[number])
-            took = own + extra[number]
-            replace(free, (first + took, number))
-            starts.append(first)
-            times.append(took)
+        if len(rest) == 1:
+            rows = (ready.tolist(), near.times(services).tolist(), far.times(services).tolist())
+            near_free, far_free, replace = near.free, far.free, heapq.heapreplace
+            for time_s, if_near_s, if_far_s in zip(*rows, strict=True):
+                first, other = near_free[0], far_free[0]
+                if first <= time_s or first <= other:
+                    free, took = near_free, if_near_s
+                else:
+                    free, took, first = far_free, if_far_s, other
+                if first < time_s:  # noqa: PLR1730  # max() takes longer
+                    first = time_s
+                if first >= end_s:
+                    break
+                replace(free, first + took)
+                starts.append(first)
+                times.append(took)
+        else:
+            for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
+                taken = self.take(time_s, service_s, end_s)
+                if taken is None:
+                    break
+                starts.append(taken[0])
+                times.append(taken[1])
         return np.array(starts), np.array(times)
 
     def take(self, ready_s: float, service_s: float, end_s: float) -> tuple[float, float] | None:
         """The same for one tuple; None if it has to wait."""
-        if self.numbered:
-            first, number = self.numbered[0]
-            seat = self.seats[number]
-        else:
-            first, number, seat = self.free[0], 0, self.seats[0]
-        start = max(first, ready_s)
+        row = self.rows[0]
+        if len(self.rows) > 1:
+            row = min(self.rows, key=lambda r: max(r.free[0], ready_s))
+        start = max(row.free[0], ready_s)
         if start >= end_s:
             return None
-        took = _on(seat, service_s)
-        if self.numbered:
-            heapq.heapreplace(self.numbered, (start + took, number))
-        else:
-            heapq.heapreplace(self.free, start + took)
+        took = service_s
+        if row.slow != 1.0 or row.extra_s:
+            took = quantum(service_s * row.slow) + row.extra_s
+        heapq.heapreplace(row.free, start + took)
         return start, took
 
     def seat(self, seats: list[Seat], ready_s: float, rng: np.random.Generator) -> None:
         """Have these workers: those there are stay, new ones are ready then, and chance says which
         of too many leaves."""
-        times = sorted(self.free) or [time_s for time_s, _ in sorted(self.numbered)]
+        times = sorted(time_s for row in self.rows for time_s in row.free)
         while len(times) > len(seats):
             times.pop(int(rng.integers(len(times))))
         times += [ready_s] * (len(seats) - len(times))
         self.seats = seats
-        if all(s.slow == seats[0].slow and s.extra_s == seats[0].extra_s for s in seats):
-            self.free, self.numbered = times, []
-            heapq.heapify(self.free)
-        else:
-            self.free, self.numbered = [], [(t, i) for i, t in enumerate(times)]
-            heapq.heapify(self.numbered)
+        rows: dict[tuple[float, float], Row] = {}
+        for seat, time_s in zip(seats, times, strict=True):
+            kind = (seat.extra_s, seat.slow)
+            row = rows.setdefault(kind, Row(seat.slow, quantum(seat.extra_s)))
+            heapq.heappush(row.free, time_s)
+        self.rows = [rows[kind] for kind in sorted(rows)]
 
     def kill_one(self, now_s: float, back_s: float) -> float | None:
         """The worker that is free last dies: when it would have been free, if it was busy. Its
         successor is ready at a later time."""
-        if self.numbered:
-            last, number = max(self.numbered)
-            self.numbered.remove((last, number))
-            heapq.heapify(self.numbered)
-            heapq.heappush(self.numbered, (back_s, number))
-        else:
-            last = max(self.free)
-            self.free.remove(last)
-            heapq.heapify(self.free)
-            heapq.heappush(self.free, back_s)
+        row = max(self.rows, key=lambda r: max(r.free))
+        last = max(row.free)
+        row.free.remove(last)
+        row.free.append(back_s)
+        heapq.heapify(row.free)
         return last if last > now_s else None
+
+    def forget(self, now_s: float) -> None:
+        """All workers are free."""
+        for row in self.rows:
+            row.free = [now_s] * len(row.free)
 
 
 @dataclass
@@ -267,7 +272,7 @@ class Station:
         """Place workers, per executor. A shard whose state moves to another machine can be served
         again after `move_s`."""
         if not self.keyed:
-            self.lanes += [Lane([]) for _ in range(len(seats) - len(self.lanes))]
+            self.lanes += [Lane() for _ in range(len(seats) - len(self.lanes))]
             for lane, own in zip(self.lanes, seats, strict=True):
                 lane.seat(own, ready_s, self.rng)
             return
@@ -277,7 +282,7 @@ class Station:
         for executor, own in enumerate(seats):
             old = [number for number, home in enumerate(homes) if home == executor]
             for number, one in enumerate(own):
-                lane = Lane([])
+                lane = Lane()
                 if number < len(old):
                     fates[old[number]] = len(self.lanes)
                     lane = before[old[number]]
@@ -441,8 +446,7 @@ class Station:
         """All tuples here are lost; workers are free."""
         self.waiting, self.serving = Tuples.none(), Tuples.none()
         for lane in self.lanes:
-            lane.free = [now_s] * len(lane.free)
-            lane.numbered = [(now_s, number) for _, number in lane.numbered]
+            lane.forget(now_s)
 
 
 def _popularity(shards: int, zipf: float) -> Times:
