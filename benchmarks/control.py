@@ -143,21 +143,22 @@ def number(n: int) -> int:
 
 
 def steady(spark: SparkSession, quick: bool) -> dict[str, Any]:
-    """40 tuples/s, Poisson; and bursts of a second with 80/s between two with 20/s."""
+    """40 tuples/s, Poisson; and bursts of a second with 80/s between two with 20/s. Each starts
+    with the processors that it ends up with if it starts with more."""
     seconds = 60.0 if quick else 600.0
     found = {}
     schedule = tuple(
         step for _ in range(round(seconds / 3) + 60) for step in ((2.0, 20.0), (1.0, 80.0))
     )
     sources = {
-        "poisson": sj.sources.paced(number, rate=40.0, arrivals="poisson"),
-        "bursty": sj.sources.paced(number, rate=schedule, arrivals="poisson"),
+        "poisson": (sj.sources.paced(number, rate=40.0, arrivals="poisson"), (2, 3)),
+        "bursty": (sj.sources.paced(number, rate=schedule, arrivals="poisson"), (2, 4)),
     }
-    for name, source in sources.items():
+    for name, (source, processors) in sources.items():
         records, summary = controlled(
-            spark, chain(source, (3, 4)), seconds + 60, max_sojourn="200ms"
+            spark, chain(source, processors), seconds + 60, max_sojourn="200ms"
         )
-        start = records[0].time_s + 60  # it may find its allocation first
+        start = records[0].time_s + 60  # Spark has just started
         late = [r for r in records if r.applied and r.time_s > start]
         found[name] = {
             "changes_in_the_first_minute": len(summary.changes) - len(late),
