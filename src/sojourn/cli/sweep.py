@@ -23,6 +23,7 @@ from sojourn.units import format_duration
 
 Point = tuple[Any, ...]
 _MOST_POINTS = 10_000
+_KNEE = 0.1  # how far below the line a knee lies at least
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,7 @@ class Sweep:
         table = Table(box=box.SIMPLE_HEAD)
         for axis in self.axes:
             table.add_column(axis.name, justify="right")
-        for name in ("mean sojourn", "processors", "most", "in target", "changes", ""):
+        for name in ("sojourn", "used", "most", "in target", "changes", ""):
             table.add_column(name, justify="right")
         for row in rows:
             table.add_row(
@@ -238,7 +239,7 @@ class Sweep:
 def knee(results: list[Result]) -> Result | None:
     """Where more processors begin to gain little: the point furthest below the straight line from
     the first to the last, with cost and the logarithm of sojourn each brought to [0, 1]. None of
-    fewer than three points, or if none lies below."""
+    fewer than three points, or if the curve is about straight."""
     known = [r for r in results if r.mean_sojourn_s]
     costs = [r.processors for r in known]
     waits = [math.log(r.mean_sojourn_s or 1.0) for r in known]
@@ -251,7 +252,7 @@ def knee(results: list[Result]) -> Result | None:
         return 1 - x - y
 
     best = max(range(len(known)), key=below)
-    return known[best] if below(best) > 0 else None
+    return known[best] if below(best) > _KNEE else None
 
 
 def _shown(name: str, value: Any) -> str:

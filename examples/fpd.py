@@ -1,0 +1,225 @@
+"""Maximal frequent patterns over a sliding window of microblogs (DRS, ToN 2017, §V-A): which sets
+of words occur together in many of the last messages, and are part of no larger such set.
+
+    sojourn run examples/fpd.py --max-sojourn 200ms
+    python examples/fpd.py --window 2000 --count 6000 [--file FILE]
+
+    entering ─┐
+              ├→ generate ─→ detect ─→ report ─→ patterns
+    leaving ──┘      │        ↑  │
+                     ↓        └──┘ a set that becomes, or is no longer, frequent tells the sets
+                   capped          that it contains
+
+A message enters the window and leaves it again after `window` others. `generate` makes all sets of
+its words; of a message with more words than `cap` only the first ones in alphabetical order are
+used, and every such message is counted in `capped`. `detect` keeps for each set how many messages
+in the window have it and how many frequent sets one word larger contain it. A set is maximal if it
+is frequent and none of those is; what one step up does not contain, larger sets do not either.
+"""
+
+import argparse
+import itertools
+import json
+import random
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sojourn as sj
+
+Words = tuple[str, ...]
+Message = tuple[int, Words]  # +1 if it enters, -1 if it leaves
+Change = tuple[int, Words, int]  # by how much the count of a set, or of its larger sets, changes
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to look for, and in what."""
+
+    window: int = 50_000
+    rate: float = 320.0
+    support: float = 0.01  # share of the window that makes a set frequent
+    cap: int = 4
+    count: int | None = None  # messages in all; without end unless given
+    seed: int = 0
+    vocabulary: int = 2_000
+    out: str = "out/fpd"
+    file: str | None = None  # a message per line: text, or a JSON list of words
+    on_error: Any = "fail"  # what becomes of a line that is neither: or skip, or dead-letter
+
+    @property
+    def threshold(self) -> int:
+        """Messages that make a set frequent."""
+        return max(1, round(self.support * self.window))
+
+
+class Zipf:
+    """Messages of two to eight words, some of which are far more usual than others."""
+
+    def __init__(self, vocabulary: int, seed: int) -> None:
+        shares = [1 / rank for rank in range(1, vocabulary + 1)]
+        self.cumulative = list(itertools.accumulate(shares))
+        self.seed = seed
+
+    def message(self, number: int) -> Words:
+        """The message of that number, always the same."""
+        draw = random.Random(self.seed * 1_000_003 + number)
+        ranks = {
+            bisect(self.cumulative, draw.random() * self.cumulative[-1])
+            for _ in range(draw.randint(2, 8))
+        }
+        return tuple(sorted(f"w{rank}" for rank in ranks))
+
+
+def words_of(message: Any) -> Words:
+    """The words of a message: of a line of text, of a JSON list of them, or as they are."""
+    if isinstance(message, str):
+        message.encode()  # a line that is no UTF-8 is refused here
+        message = json.loads(message) if message.lstrip()[:1] == "[" else message.lower().split()
+    if not all(isinstance(word, str) for word in message):
+        raise ValueError(f"a message must be words; got {message!r:.60}")
+    return tuple(sorted(set(message)))
+
+
+def messages(settings: Settings) -> tuple[Callable[[], Iterable[Any]], int | None]:
+    """A function that begins with the first message, and how many there are."""
+    if settings.file is None:
+        zipf = Zipf(settings.vocabulary, settings.seed)
+        return lambda: map(zipf.message, itertools.count()), settings.count
+    path = Path(settings.file)
+
+    def lines() -> Iterator[str]:
+        with path.open(encoding="utf-8", errors="surrogateescape") as file:
+            yield from file
+
+    try:
+        count = sum(1 for _ in lines())
+    except OSError as error:
+        raise sj.InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if not count:
+        raise sj.InputError(f"{path}: is empty; give a message per line")
+    return lines, count if settings.count is None else min(count, settings.count)
+
+
+def generate(cap: int) -> Callable[[tuple[int, Any]], Iterator[Any]]:
+    """All sets of the words of a message."""
+
+    def sets_of(message: tuple[int, Any]) -> Iterator[Any]:
+        sign, line = message
+        words = words_of(line)
+        if len(words) > cap:
+            if sign > 0:
+                yield sj.Output("capped", {"words": len(words), "used": cap})
+            words = words[:cap]
+        for size in range(1, len(words) + 1):
+            for found in itertools.combinations(words, size):
+                yield sign, found, 0
+
+    return sets_of
+
+
+def detect(threshold: int) -> type[sj.Operator]:
+    """The detector for a threshold."""
+
+    class Detect(sj.Operator):
+        """Per set: how many messages have it, how many frequent sets one larger contain it."""
+
+        def process(self, change: Change) -> Iterator[Any]:
+            by, words, by_larger = change
+            count, larger = self.state.get(words, (0, 0))
+            was_frequent, was_maximal = count >= threshold, count >= threshold and larger == 0
+            count, larger = count + by, larger + by_larger
+            frequent, maximal = count >= threshold, count >= threshold and larger == 0
+            if count or larger:
+                self.state[words] = (count, larger)
+            else:
+                self.state.pop(words, None)
+            if frequent != was_frequent and len(words) > 1:
+                step = 1 if frequent else -1
+                for without in range(len(words)):
+                    smaller = words[:without] + words[without + 1 :]
+                    yield sj.Output("changed", (0, smaller, step))
+            if maximal != was_maximal:
+                yield {"words": list(words), "maximal": maximal, "count": count}
+
+    return Detect
+
+
+def report(update: dict[str, Any]) -> list[dict[str, Any]]:
+    """One line of the report."""
+    return [update]
+
+
+DEFAULTS = Settings()
+
+
+def topology(settings: Settings = DEFAULTS) -> sj.Topology:
+    """Two sources, the loop, and the report."""
+    t = sj.Topology("fpd")
+    made, count = messages(settings)
+    window = settings.window
+
+    def first(many: int | None, sign: int) -> Callable[[], Iterable[Any]]:
+        return lambda: ((sign, line) for line in itertools.islice(made(), many))
+
+    entering = t.source(
+        "entering",
+        sj.sources.iterable(
+            first(count, 1), rate=settings.rate, arrivals="poisson", seed=settings.seed
+        ),
+    )
+    leaving = t.source(
+        "leaving",
+        sj.sources.iterable(
+            first(None if count is None else max(0, count - window), -1),
+            rate=((window / settings.rate, 0.0), (1.0, settings.rate)),
+            arrivals="poisson",
+            seed=settings.seed + 1,
+        ),
+    )
+    sets = t.operator(
+        "generate", generate(settings.cap), entering, leaving, on_error=settings.on_error
+    )
+    found = t.operator("detect", detect(settings.threshold), sets, key=lambda change: change[1])
+    t.feedback(found["changed"], found)
+    told = t.operator("report", report, found, key=lambda update: tuple(update["words"]))
+    t.sink("patterns", sj.sinks.jsonl(f"{settings.out}/patterns"), told)
+    t.sink("capped", sj.sinks.jsonl(f"{settings.out}/capped"), sets["capped"])
+    return t
+
+
+def lines_of(directory: str) -> Iterator[dict[str, Any]]:
+    """Everything that a sink has written, in order."""
+    for path in sorted(Path(directory).glob("*.jsonl")):
+        with path.open(encoding="utf-8") as file:
+            yield from map(json.loads, file)
+
+
+def maximal_patterns(settings: Settings) -> set[Words]:
+    """What the report says in the end."""
+    last = {tuple(u["words"]): u["maximal"] for u in lines_of(f"{settings.out}/patterns")}
+    return {words for words, maximal in last.items() if maximal}
+
+
+def main() -> None:
+    """Run over a finite stream and print the patterns of its last window."""
+    parser = argparse.ArgumentParser(description="maximal frequent patterns over a window")
+    for name, kind in (("window", int), ("rate", float), ("support", float), ("cap", int),
+                       ("count", int), ("seed", int), ("file", str), ("out", str)):  # fmt: skip
+        parser.add_argument(f"--{name}", type=kind)
+    given = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}
+    if "file" not in given:
+        given = {"count": 2_000, "window": 1_000, **given}
+    settings = Settings(**given)
+    with sj.start(topology(settings)) as running:
+        running.await_idle()
+    for words in sorted(maximal_patterns(settings), key=lambda found: (-len(found), found)):
+        print(" ".join(words))
+    capped = sum(1 for _ in lines_of(f"{settings.out}/capped"))
+    print(f"{capped} messages had more than {settings.cap} words, of which so many were used")
+
+
+if __name__ == "__main__":
+    main()

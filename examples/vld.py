@@ -1,0 +1,305 @@
+"""Video logo detection (DRS, ToN 2017, §V-A): which of sixteen logos are in each frame of a video.
+
+    sojourn run examples/vld.py --max-sojourn 2s
+    python examples/vld.py [--count 50] [--video FILE | --camera 0]
+
+    frames ─→ extract ─→ match ─→ aggregate ─→ logos
+
+`extract` finds SIFT features and sends them on in parts, `match` compares each part with the
+features of the logos, and `aggregate`, keyed by frame, says which logos have enough matches once
+all parts of a frame are there. Without a video, frames are composed: logos cut from the pictures
+that scikit-image ships move over a changing background, so that the truth about each frame is
+known. Needs `pip install 'sojourn[vision]'`.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import sojourn as sj
+
+Image = Any  # an array of grey levels
+WIDTH, HEIGHT, LOGO = 640, 360, 128
+LOGOS = (
+    ("astronaut.png", 192, 0), ("astronaut.png", 128, 320), ("camera.png", 256, 128),
+    ("chelsea.png", 128, 0), ("coffee.png", 0, 64), ("coffee.png", 448, 256),
+    ("coins.png", 192, 128), ("motorcycle_left.png", 64, 128), ("motorcycle_left.png", 384, 0),
+    ("page.png", 192, 0), ("page.png", 0, 0), ("text.png", 128, 0), ("ihc.png", 0, 0),
+    ("hubble_deep_field.jpg", 448, 64), ("hubble_deep_field.jpg", 704, 512), ("logo.png", 128, 128),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The stream, and what counts as found."""
+
+    rate: float = 13.0  # frames per second, uniform gaps as in the paper
+    count: int | None = None
+    seed: int = 0
+    features: int = 200  # of a frame, the strongest
+    part: int = 50  # features that are matched together
+    ratio: float = 0.75  # the best match must be that much nearer than the second best
+    distance: float = 250.0  # and no further than this
+    matches: int = 6  # that make a logo found
+    out: str = "out/vld"
+    video: str | None = None
+    camera: int | None = None
+    on_error: Any = "fail"
+
+
+def vision() -> Any:
+    """OpenCV on one thread, as every worker is a processor of its own."""
+    try:
+        import cv2
+    except ImportError:
+        raise sj.InputError("logo detection needs OpenCV: pip install 'sojourn[vision]'") from None
+    cv2.setNumThreads(1)
+    return cv2
+
+
+@cache
+def pictures() -> Path:
+    """Where scikit-image keeps its pictures."""
+    found = importlib.util.find_spec("skimage")
+    if found is None or not found.submodule_search_locations:
+        raise sj.InputError("the logos come with scikit-image: pip install 'sojourn[vision]'")
+    return Path(found.submodule_search_locations[0]) / "data"
+
+
+@cache
+def logos() -> list[Image]:
+    """Sixteen squares cut from pictures."""
+    cv2 = vision()
+    found = []
+    for name, left, top in LOGOS:
+        picture = cv2.imread(str(pictures() / name), cv2.IMREAD_GRAYSCALE)
+        side = min(LOGO, *picture.shape)
+        y, x = min(top, picture.shape[0] - side), min(left, picture.shape[1] - side)
+        found.append(cv2.resize(picture[y : y + side, x : x + side], (LOGO, LOGO)))
+    return found
+
+
+def truth(number: int, seed: int) -> list[tuple[int, int, int]]:
+    """The logos in a composed frame and where they are: none to three, that move from frame to
+    frame and change every 25."""
+    draw = random.Random(seed * 1_000_003 + number // 25)
+    shown = draw.sample(range(len(LOGOS)), draw.randint(0, 3))
+    found = []
+    for place, logo in enumerate(shown):
+        x, y, dx, dy = draw.random(), draw.random(), draw.uniform(-4, 4), draw.uniform(-2, 2)
+        step = number % 25
+        left = place * (WIDTH // 3) + 10 + int(x * 60 + dx * step) % 70
+        top = 20 + int(y * 150 + dy * step) % 190
+        found.append((logo, left, top))
+    return found
+
+
+def composed(number: int, seed: int) -> Image:
+    """Frame of that number."""
+    import numpy as np
+
+    cv2 = vision()
+    drawn = np.random.default_rng([seed, number])
+    ramp = np.linspace(60, 150, WIDTH, dtype=np.float32)
+    frame = np.tile(ramp + 20 * np.sin(number / 20), (HEIGHT, 1))
+    for _ in range(6):  # shapes that are no logo
+        corner = drawn.integers(0, (WIDTH, HEIGHT))
+        size = drawn.integers(10, 60)
+        cv2.circle(frame, tuple(map(int, corner)), int(size), float(drawn.integers(40, 200)), -1)
+    for logo, left, top in truth(number, seed):
+        frame[top : top + LOGO, left : left + LOGO] = logos()[logo]
+    frame += drawn.normal(0, 3, frame.shape)
+    return np.clip(frame, 0, 255).astype(np.uint8)
+
+
+def encoded(frame: Image) -> bytes:
+    """As JPEG, of which a frame has some ten kilobytes."""
+    return bytes(vision().imencode(".jpg", frame)[1].tobytes())
+
+
+class Frames(sj.Source):
+    """The frames of a video file or camera; the position is how many came before."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.pace = sj.sources.Pace(settings.rate, "uniform", settings.seed)
+
+    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
+        cv2 = vision()
+        from_file = self.settings.video is not None
+        video = cv2.VideoCapture(self.settings.video if from_file else self.settings.camera)
+        for number in itertools.count(1):
+            fine, frame = video.read()
+            if not fine or (self.settings.count is not None and number > self.settings.count):
+                return
+            if not from_file or number > (position or 0):
+                yield (number - 1, encoded(frame)), number
+
+
+def frames(settings: Settings) -> sj.Source:
+    """Of a file, a camera, or composed."""
+    if settings.video is None and settings.camera is None:
+        return sj.sources.paced(
+            lambda number: (number, encoded(composed(number, settings.seed))),
+            rate=settings.rate,
+            arrivals="uniform",
+            count=settings.count,
+            seed=settings.seed,
+        )
+    if settings.video is not None:
+        if not Path(settings.video).is_file():
+            raise sj.InputError(f"{settings.video}: no such file")
+        video = vision().VideoCapture(settings.video)
+        fine, _ = video.read()
+        if not fine:
+            raise sj.InputError(f"{settings.video}: has no frame that can be read as video")
+    return Frames(settings)
+
+
+def extract(settings: Settings) -> type[sj.Operator]:
+    """The extractor."""
+
+    class Extract(sj.Operator):
+        """SIFT features of a frame, in parts."""
+
+        def open(self) -> None:
+            self.sift = vision().SIFT_create(nfeatures=settings.features)
+
+        def process(self, frame: tuple[int, bytes]) -> Iterator[Any]:
+            import numpy as np
+
+            cv2 = vision()
+            number, jpeg = frame
+            picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_GRAYSCALE)
+            if picture is None:
+                raise ValueError(f"frame {number} cannot be decoded")
+            _, features = self.sift.detectAndCompute(picture, None)
+            if features is None:
+                features = np.empty((0, 128), np.float32)
+            parts = max(1, -(-len(features) // settings.part))
+            for part in range(parts):
+                some = features[part * settings.part : (part + 1) * settings.part]
+                yield number, parts, some.astype(np.uint8).tobytes()
+
+    return Extract
+
+
+def match(settings: Settings) -> type[sj.Operator]:
+    """The matcher."""
+
+    class Match(sj.Operator):
+        """Counts the features of a part that match a logo, by L2 distance."""
+
+        def open(self) -> None:
+            import numpy as np
+
+            sift = vision().SIFT_create()
+            found = [sift.detectAndCompute(logo, None)[1] for logo in logos()]
+            self.features = np.concatenate(found).astype(np.float32)
+            self.logo = np.repeat(np.arange(len(found)), [len(of) for of in found])
+
+        def process(self, part: tuple[int, int, bytes]) -> Iterator[Any]:
+            import numpy as np
+
+            number, parts, some = part
+            features = np.frombuffer(some, np.uint8).reshape(-1, 128).astype(np.float32)
+            squares = (features**2).sum(1)[:, None] + (self.features**2).sum(1)[None, :]
+            distances = np.sqrt(np.maximum(0, squares - 2 * features @ self.features.T))
+            counts: dict[int, int] = {}
+            for row in distances:
+                first = int(row.argmin())
+                others = row[self.logo != self.logo[first]]
+                near = row[first] < settings.distance
+                if near and row[first] < settings.ratio * others.min():
+                    logo = int(self.logo[first])
+                    counts[logo] = counts.get(logo, 0) + 1
+            yield number, parts, counts
+
+    return Match
+
+
+def aggregate(settings: Settings) -> type[sj.Operator]:
+    """The aggregator."""
+
+    class Aggregate(sj.Operator):
+        """The logos of a frame, once all of its parts are there."""
+
+        def process(self, part: tuple[int, int, dict[int, int]]) -> Iterator[Any]:
+            number, parts, counts = part
+            seen, total = self.state.pop(number, (0, {}))
+            for logo, count in counts.items():
+                total[logo] = total.get(logo, 0) + count
+            if seen + 1 < parts:
+                self.state[number] = (seen + 1, total)
+                return
+            found = sorted(logo for logo, count in total.items() if count >= settings.matches)
+            yield {"frame": number, "logos": found}
+
+    return Aggregate
+
+
+DEFAULTS = Settings()
+
+
+def topology(settings: Settings = DEFAULTS) -> sj.Topology:
+    """frames → extract → match → aggregate → logos."""
+    vision(), logos()
+    t = sj.Topology("vld")
+    source = t.source("frames", frames(settings))
+    features = t.operator("extract", extract(settings), source, on_error=settings.on_error)
+    matched = t.operator("match", match(settings), features)
+    found = t.operator("aggregate", aggregate(settings), matched, key=lambda part: part[0])
+    t.sink("logos", sj.sinks.jsonl(settings.out), found)
+    return t
+
+
+def scores(found: Iterable[dict[str, Any]], seed: int) -> tuple[float, float]:
+    """Precision and recall against the truth about composed frames."""
+    right = wrong = missed = 0
+    for frame in found:
+        shown = {logo for logo, _, _ in truth(frame["frame"], seed)}
+        told = set(frame["logos"])
+        right += len(shown & told)
+        wrong += len(told - shown)
+        missed += len(shown - told)
+    return right / max(1, right + wrong), right / max(1, right + missed)
+
+
+def results(directory: str) -> list[dict[str, Any]]:
+    """Everything that the sink has written."""
+    lines: list[dict[str, Any]] = []
+    for path in sorted(Path(directory).glob("*.jsonl")):
+        lines += map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return lines
+
+
+def main() -> None:
+    """Run over some frames and print what was found."""
+    parser = argparse.ArgumentParser(description="video logo detection")
+    kinds: tuple[tuple[str, Callable[[str], Any]], ...] = (
+        ("count", int), ("rate", float), ("seed", int), ("video", str), ("camera", int),
+        ("out", str), ("features", int),
+    )  # fmt: skip
+    for name, kind in kinds:
+        parser.add_argument(f"--{name}", type=kind)
+    given = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}
+    settings = Settings(**{"count": 50, **given})
+    with sj.start(topology(settings)) as running:
+        running.await_idle()
+    found = results(settings.out)
+    for frame in sorted(found, key=lambda one: int(one["frame"])):
+        print(frame["frame"], " ".join(LOGOS[logo][0] for logo in frame["logos"]) or "none")
+    if settings.video is None and settings.camera is None:
+        precision, recall = scores(found, settings.seed)
+        print(f"precision {precision:.3f}, recall {recall:.3f}")
+
+
+if __name__ == "__main__":
+    main()

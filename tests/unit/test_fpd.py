@@ -1,0 +1,93 @@
+"""The frequent patterns of examples/fpd.py, without Spark: in whatever order changes reach the
+detector, the end is that of an independent miner."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import fpd
+import pytest
+from efficient_apriori import apriori
+
+import sojourn as sj
+
+
+def mined(messages: list[fpd.Words], threshold: int) -> set[fpd.Words]:
+    """The maximal frequent sets, by efficient-apriori."""
+    sizes, _ = apriori(
+        messages, min_support=(threshold - 0.5) / len(messages), min_confidence=1.0, max_length=99
+    )
+    frequent = [set(found) for of_size in sizes.values() for found in of_size]
+    return {
+        tuple(sorted(found)) for found in frequent if not any(found < larger for larger in frequent)
+    }
+
+
+def detected(stream: list[tuple[int, Any]], settings: fpd.Settings, draw: random.Random) -> Any:
+    """What the detector says in the end, with its inputs and its own changes in random order."""
+    generate, detector = fpd.generate(settings.cap), fpd.detect(settings.threshold)()
+    detector.state = {}
+    last: dict[fpd.Words, bool] = {}
+    capped, pending = 0, []
+    for message in stream:
+        for made in generate(message):
+            if isinstance(made, sj.Output):
+                capped += 1
+            else:
+                pending.append(made)
+        while len(pending) > 50 or (pending and message is stream[-1]):
+            for made in detector.process(pending.pop(draw.randrange(len(pending)))):
+                if isinstance(made, sj.Output):
+                    pending.append(made.value)
+                else:
+                    last[tuple(made["words"])] = made["maximal"]
+    return {words for words, maximal in last.items() if maximal}, capped, detector.state
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_patterns_of_the_last_window_are_exact(seed: int) -> None:
+    settings = fpd.Settings(window=200, count=500, support=0.03, vocabulary=40, cap=5, seed=seed)
+    zipf, draw = fpd.Zipf(settings.vocabulary, seed), random.Random(seed)
+    stream = [(1, zipf.message(i)) for i in range(500)] + [
+        (-1, zipf.message(i)) for i in range(300)
+    ]
+    draw.shuffle(stream)
+    found, capped, _ = detected(stream, settings, draw)
+    assert found == mined([zipf.message(i)[:5] for i in range(300, 500)], settings.threshold)
+    assert max(map(len, found)) >= 2
+    assert capped == sum(len(zipf.message(i)) > 5 for i in range(500))
+
+
+def test_an_empty_window_keeps_no_state() -> None:
+    settings = fpd.Settings(window=10, support=0.2, cap=4)
+    zipf = fpd.Zipf(20, 1)
+    stream = [(1, zipf.message(i)) for i in range(50)] + [(-1, zipf.message(i)) for i in range(50)]
+    found, _, state = detected(stream, settings, random.Random(0))
+    assert (found, state) == (set(), {})
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("To be or not to be\n", ("be", "not", "or", "to")),
+        ('["b", "a", "b"]\n', ("a", "b")),
+        ("\n", ()),
+    ],
+)
+def test_messages_are_text_or_lists_of_words(line: str, words: fpd.Words) -> None:
+    assert fpd.words_of(line) == words
+
+
+@pytest.mark.parametrize("line", ['["a", 1]\n', "[\n", "\udcff\n"])
+def test_other_lines_are_errors(line: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        fpd.words_of(line)
+
+
+def test_a_file_must_have_messages(tmp_path: Path) -> None:
+    for name, message in (("none", "cannot be read"), ("empty", "is empty")):
+        (tmp_path / "empty").touch()
+        with pytest.raises(sj.InputError, match=message):
+            fpd.topology(fpd.Settings(file=str(tmp_path / name)))
+    (tmp_path / "messages").write_text("a b\nb c\n", encoding="utf-8")
+    fpd.topology(fpd.Settings(file=str(tmp_path / "messages"))).check()
