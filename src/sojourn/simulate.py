@@ -3,15 +3,15 @@ times with other seeds, or over a grid of settings. What `sojourn simulate` call
 
 import math
 import os
+import signal
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
-
-import cloudpickle
 
 from sojourn import configuration
 from sojourn.control.controller import Controller, Record, shape_of
@@ -19,15 +19,17 @@ from sojourn.control.journal import Journal, read_journal
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.summary import Summary, Tally
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Samples
 from sojourn.run import argument_layer, check_goal, check_room
-from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
+from sojourn.settings import PREFIX, ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulator.draws import Distribution
 from sojourn.simulator.engine import SimulatedEngine
 from sojourn.simulator.machines import SimulatedPool
 from sojourn.simulator.workload import OperatorLoad, Workload
-from sojourn.topology import Topology
+from sojourn.sinks import Sink
+from sojourn.sources import Source
+from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology
 
 Settings = tuple[EngineSettings, ControlSettings, SimulatorSettings]
 Progress = Callable[[float], None]  # told the share of the virtual time that has passed
@@ -45,6 +47,18 @@ class Simulation:
     machines: int | None = None
     advise: bool = False
 
+    def check(self) -> None:
+        """Refuse what cannot be simulated."""
+        control = self.settings[1]
+        check_room(self.topology, control)
+        if self.seed < 0:
+            raise InputError(f"the seed must be at least 0; got {self.seed}")
+        if self.duration_s < control.interval_s:
+            raise InputError(
+                f"the duration must be at least one interval, {control.interval_s:g} s "
+                f"({PREFIX}measure.interval); got {self.duration_s:g} s"
+            )
+
     def run(
         self,
         *,
@@ -54,7 +68,7 @@ class Simulation:
     ) -> Summary:
         """Let it happen."""
         engine_settings, control, simulator = self.settings
-        check_room(self.topology, control)
+        self.check()
         shape = shape_of(self.topology)
         engine = SimulatedEngine(
             self.topology,
@@ -183,22 +197,56 @@ def in_parallel(
 ) -> Iterator[tuple[Any, Summary]]:
     """Run many over all cores; yields each as it is done."""
     workers = min(len(jobs), os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        futures = {
-            pool.submit(_run_pickled, cloudpickle.dumps(job)): key for key, job in jobs.items()
-        }
-        try:
-            for number, future in enumerate(as_completed(futures), 1):
-                yield futures[future], future.result()
-                progress(number / len(jobs))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _until_interrupted)
+    try:
+        futures = {pool.submit(_run, job): key for key, job in jobs.items()}
+        for number, future in enumerate(as_completed(futures), 1):
+            yield futures[future], future.result()
+            progress(number / len(jobs))
+    except BrokenProcessPool:
+        raise TopologyFailed(
+            "a process that simulates has died, killed or out of memory; what is done stays in "
+            "the file of --out, if there is one"
+        ) from None
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown()
 
 
-def _run_pickled(job: bytes) -> Summary:
-    simulation: Simulation = cloudpickle.loads(job)
-    return simulation.run()
+def _until_interrupted() -> None:
+    """Ctrl-C, which reaches the whole group, ends a worker without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _run(job: Simulation) -> Summary:
+    return job.run()
+
+
+def outlined(topology: Topology) -> Topology:
+    """The same without any code of its author's, which a simulation never calls, and which need
+    not go to other processes."""
+    bare = Topology(topology.name)
+    bare.edges = list(topology.edges)
+    for name, spec in topology.vertices.items():
+        if isinstance(spec, OperatorSpec):
+            key = None if spec.key is None else _no_code
+            bare.vertices[name] = replace(spec, code=_no_code, key=key)
+        elif isinstance(spec, SourceSpec):
+            source = Source()
+            source.pace, source.shed_after = spec.source.pace, spec.source.shed_after
+            source.count = spec.source.count
+            bare.vertices[name] = SourceSpec(name, source)
+        else:
+            bare.vertices[name] = SinkSpec(name, Sink())
+    return bare
+
+
+def _no_code(value: Any) -> Any:
+    raise AssertionError(f"a simulation calls no code; got {value!r}")
 
 
 def replicated(

@@ -85,10 +85,12 @@ class Pace:
 
 class Source:
     """Base of all sources. `pace` says when tuples are meant to arrive; None: when they are read.
+    `count` is how many there are, if that is known beforehand.
     With `shed_after`, tuples that lie that many seconds behind their time are dropped, counted."""
 
     pace: Pace | None = None
     shed_after: float | None = None
+    count: int | None = None
 
     def read(self, position: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
         """Pairs of a value and the position behind it, from `position` on; None is the start."""
@@ -99,9 +101,13 @@ class _Counted(Source):
     """A source whose position is how many values came before."""
 
     def __init__(
-        self, values: Callable[[int], Iterable[Any]], pace: Pace | None, shed: float | None
+        self,
+        values: Callable[[int], Iterable[Any]],
+        pace: Pace | None,
+        shed: float | None,
+        count: int | None = None,
     ):
-        self.values, self.pace, self.shed_after = values, pace, shed
+        self.values, self.pace, self.shed_after, self.count = values, pace, shed, count
 
     def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
         done = position or 0
@@ -182,7 +188,7 @@ def paced(
     def from_on(done: int) -> Iterable[Any]:
         return map(value, itertools.count(done) if count is None else range(done, count))
 
-    return _Counted(from_on, _pace(rate, arrivals, seed), _shed(shed_after))
+    return _Counted(from_on, _pace(rate, arrivals, seed), _shed(shed_after), count)
 
 
 def lines(

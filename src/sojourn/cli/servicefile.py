@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from sojourn.cli.planfile import read_plan_file
 from sojourn.cli.section import Section, read_section
@@ -25,7 +25,7 @@ def read_service_file(path: Path) -> Workload:
     """A journal (.jsonl), a plan (with edges), or a file of service times."""
     if path.suffix == ".jsonl":
         return workload_of(path)
-    top = read_section(path)
+    top = read_section(path, "operators, with their service times")
     if "edges" in top.value:
         return _of_plan(path)
     top.check_keys("operators", "sources")
@@ -71,7 +71,10 @@ def _operator(entry: Section) -> OperatorLoad:
         keys.check_keys("zipf", "shift")
         zipf = keys.number("zipf", parse_number, default=0.0)
         shift_s = keys.optional("shift", parse_duration, above=0.0)
-    return OperatorLoad(_distribution(entry), gains, zipf, shift_s)
+    try:
+        return OperatorLoad(_distribution(entry), gains, zipf, shift_s)
+    except InputError as error:
+        _told(entry, error)
 
 
 def _distribution(entry: Section) -> Distribution:
@@ -81,6 +84,7 @@ def _distribution(entry: Section) -> Distribution:
     told = entry.section("service")
     told.check_keys("distribution", "mean", "scv", "shape", "samples")
     if "samples" in told.value:
+        told.check_keys("samples")
         return _samples(told)
     kind: Any = told.name("distribution", KINDS, "distribution")
     try:
@@ -91,9 +95,14 @@ def _distribution(entry: Section) -> Distribution:
             told.number("shape", parse_number) if "shape" in told.value else None,
         )
     except InputError as error:
-        if str(error).startswith(told.path):
-            raise
-        told.fail(str(error))
+        _told(told, error)
+
+
+def _told(entry: Section, error: InputError) -> NoReturn:
+    """With its place, unless it has one."""
+    if str(error).startswith(entry.path):
+        raise error
+    entry.fail(str(error))
 
 
 def _samples(told: Section) -> Distribution:
@@ -137,45 +146,53 @@ def _source(entry: Section) -> SourceLoad:
         if "arrivals" in entry.value:
             entry.fail("give arrivals or scv, not both", "scv")
         scv = entry.number("scv", parse_number)
-    return SourceLoad(steps, Distribution.of_moments(1.0, scv), entry.whole("count"))
+    try:
+        return SourceLoad(steps, Distribution.of_moments(1.0, scv), entry.whole("count"))
+    except InputError as error:
+        _told(entry, error)
 
 
 def read_trace(path: Path, topology: Topology, workload: Workload) -> Workload:
     """A table of comma-separated values: seconds, evenly apart, and the rate from each on, one
     column per source. It ends a step after its last row."""
     rows = _rows(path)
-    header = [cell.strip() for cell in rows[0]]
+    line, header = rows[0][0], [cell.strip() for cell in rows[0][1]]
     names = list(topology.sources)
     if header[0] != "time" or len(header) < 2:
-        raise InputError(f"{path}:1: must be headed time,rate or time and the sources' names")
+        raise InputError(f"{path}:{line}: must be headed time,rate or time and the sources' names")
     columns = names if header[1:] == ["rate"] and len(names) == 1 else header[1:]
     for name in columns:
         if name not in topology.sources:
-            raise InputError(f"{path}:1: {name!r} is no source; known are {', '.join(names)}")
+            raise InputError(f"{path}:{line}: {name!r} is no source; known are {', '.join(names)}")
+        if columns.count(name) > 1:
+            raise InputError(f"{path}:{line}: the source {name!r} has two columns; leave one out")
     if len(rows) < 3:
         raise InputError(f"{path}: needs two rows at least, from which its step follows")
-    table = [_numbers(path, line, row, len(header)) for line, row in enumerate(rows[1:], 2)]
+    table = [_numbers(path, line, row, len(header)) for line, row in rows[1:]]
     step_s = table[1][0] - table[0][0]
-    for line, (before, now) in enumerate(itertools.pairwise(table), 3):
+    for (line, _), (before, now) in zip(rows[2:], itertools.pairwise(table), strict=True):
         if not math.isclose(now[0] - before[0], step_s, rel_tol=1e-6) or step_s <= 0:
             raise InputError(
                 f"{path}:{line}: times must follow one another evenly, every {step_s:g} s as at "
                 f"the start; {before[0]:g} is followed by {now[0]:g}. Fill the gap"
             )
+    if not any(rate for row in table for rate in row[1:]):
+        raise InputError(f"{path}: all rates are zero; nothing would arrive")
     sources: dict[str, SourceLoad] = dict(workload.sources)
     for column, name in enumerate(columns, 1):
-        pace = topology.sources[name].source.pace
-        known = workload.sources.get(name) or (SourceLoad.of(pace) if pace else None)
+        known = workload.sources.get(name) or SourceLoad.of(topology.sources[name].source)
         steps = tuple((step_s, row[column]) for row in table)
         base = known or SourceLoad(steps)
         sources[name] = replace(base, steps=steps, ends=True)
     return Workload(workload.operators, sources)
 
 
-def _rows(path: Path) -> list[list[str]]:
+def _rows(path: Path) -> list[tuple[int, list[str]]]:
+    """The rows that are not empty, with their lines."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [row for row in csv.reader(file) if row]
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            rows = [(reader.line_num, row) for row in reader if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     if not rows:

@@ -74,11 +74,12 @@ def simulate(
 ) -> None:
     """Simulate a topology under control, without Spark: try a target, a policy or a cluster."""
     from sojourn.cli.servicefile import read_service_file, read_trace
-    from sojourn.cli.sweep import Sweep, parse_axis
-    from sojourn.simulate import Simulation, replicated, settings_for
+    from sojourn.cli.sweep import Sweep, check_plot, parse_axis
+    from sojourn.simulate import Simulation, outlined, replicated, settings_for
 
     topology = load_topology(app)
     topology.check()
+    topology = outlined(topology)
     workload = read_service_file(service)
     if trace is not None:
         workload = read_trace(trace, topology, workload)
@@ -102,17 +103,31 @@ def simulate(
         machines,
         advise,
     )
+    simulation.check()
+    if plot is not None:
+        check_plot(plot)
     if axes:
 
         def at(point: dict[str, Any]) -> Simulation:
             return _at(simulation, topology, workload, point, config, conf or [], targets)
 
-        with _progress("sweep") as told:
-            Sweep(axes, simulation, at, out).run(told).show(as_json, plot)
+        made = Sweep(axes, simulation, at, out)
+        try:
+            with _progress("sweep") as told:
+                made.run(told)
+        except KeyboardInterrupt:
+            kept = f"; the same command goes on with {out}" if out is not None else ""
+            typer.echo(f"interrupted{kept}", err=True)
+            raise typer.Exit(130) from None
+        made.show(as_json, plot)
         return
     if replications > 1:
-        with _progress(f"{replications} simulations") as told:
-            found = replicated(simulation, replications, told)
+        try:
+            with _progress(f"{replications} simulations") as told:
+                found = replicated(simulation, replications, told)
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(130) from None
         _show_replications(found, as_json)
         return
     with _progress("simulating") as told:
@@ -144,7 +159,9 @@ def _at(
             workload = at_rate(workload, topology, value)
         else:
             conf.append(f"{name}={value}")
-    return replace(simulation, workload=workload, settings=settings_for(config, conf, **targets))
+    found = replace(simulation, workload=workload, settings=settings_for(config, conf, **targets))
+    found.check()
+    return found
 
 
 def _check(

@@ -2,6 +2,7 @@
 table and as a plot of cost against sojourn with its knee."""
 
 import hashlib
+import importlib.util
 import itertools
 import json
 import math
@@ -16,6 +17,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from sojourn import __version__
 from sojourn.errors import InputError
 from sojourn.settings import PREFIX
 from sojourn.simulate import Progress, Simulation, in_parallel
@@ -50,16 +52,17 @@ def parse_axis(text: str) -> Axis:
     step = read(text, match[3]) if match[3] else (1 if name == "processors" else 0.5)
     if low > high:
         raise InputError(f"--sweep {text!r}: the first value lies above the last")
+    if (high - low) / step >= _MOST_POINTS:
+        raise InputError(f"--sweep {text!r}: has too many values; {_MOST_POINTS} at most")
     count = math.floor((high - low) / step + 1e-9) + 1
-    if count > _MOST_POINTS:
-        raise InputError(f"--sweep {text!r}: has {count} values; {_MOST_POINTS} at most")
     return Axis(name, tuple(low + i * step for i in range(count)))
 
 
 def _processors(text: str, value: str) -> int:
-    if not value.strip().isdecimal() or int(value) < 1:
-        raise InputError(f"--sweep {text!r}: {value!r} is no whole number above zero")
-    return int(value)
+    digits = value.strip()
+    if not digits.isdecimal() or len(digits) > 9 or int(digits) < 1:
+        raise InputError(f"--sweep {text[:60]!r}: {value[:20]!r} is no whole number above zero")
+    return int(digits)
 
 
 def _factor(text: str, value: str) -> float:
@@ -67,7 +70,7 @@ def _factor(text: str, value: str) -> float:
         factor = float(value.strip().removesuffix("x"))
     except ValueError:
         factor = math.nan
-    if not 0 < factor < math.inf:
+    if not 1e-6 <= factor <= 1e6:
         raise InputError(f"--sweep {text!r}: {value!r} is no factor such as 1x or 2.5x")
     return factor
 
@@ -78,8 +81,8 @@ class Result:
 
     point: Point
     mean_sojourn_s: float | None
-    processors: float
-    most_processors: int
+    used: float
+    most: int
     within_target: float | None
     changes: int
 
@@ -98,13 +101,14 @@ class Sweep:
         if len(set(names)) < len(names):
             raise InputError(f"--sweep: {' and '.join(names)}: give each thing once")
         self.axes, self.at, self.file = axes, at, file
+        points = math.prod(len(axis.values) for axis in axes)
+        if points > _MOST_POINTS:
+            raise InputError(f"--sweep: {points} points; {_MOST_POINTS} at most")
         self.points = list(itertools.product(*(axis.values for axis in axes)))
-        if len(self.points) > _MOST_POINTS:
-            raise InputError(f"--sweep: {len(self.points)} points; {_MOST_POINTS} at most")
         self.fingerprint = _fingerprint(simulation, names)
         self.results: dict[Point, Result] = {}
 
-    def run(self, progress: Progress) -> "Sweep":
+    def run(self, progress: Progress) -> None:
         """Simulate what is not known yet."""
         if self.file is not None:
             self._read(self.file)
@@ -126,9 +130,15 @@ class Sweep:
                 len(summary.changes),
             )
             if self.file is not None:
-                with self.file.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(found)) + "\n")
-        return self
+                self._append(json.dumps(asdict(found)))
+
+    def _append(self, line: str) -> None:
+        assert self.file is not None
+        try:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+        except OSError as error:
+            raise InputError(f"{self.file}: cannot be written: {error.strerror}") from None
 
     def _read(self, path: Path) -> None:
         """Results of the same sweep, or of one over other values of the same."""
@@ -157,8 +167,7 @@ class Sweep:
                 continue  # cut short when it was written: simulated again
             self.results[result.point] = result
         if lines and not path.read_bytes().endswith(b"\n"):
-            with path.open("a", encoding="utf-8") as file:
-                file.write("\n")
+            self._append("")
 
     def show(self, as_json: bool, plot: Path | None) -> None:
         """Everything, to see or for other programs."""
@@ -195,8 +204,8 @@ class Sweep:
             table.add_row(
                 *map(_shown, (a.name for a in self.axes), row.point),
                 "none" if row.mean_sojourn_s is None else format_duration(row.mean_sojourn_s),
-                f"{row.processors:.1f}",
-                str(row.most_processors),
+                f"{row.used:.1f}",
+                str(row.most),
                 "" if row.within_target is None else f"{row.within_target:.0%}",
                 str(row.changes),
                 "← knee" if row in knees else "",
@@ -204,23 +213,21 @@ class Sweep:
         return table
 
     def _draw(self, path: Path, knees: dict[Point, Result | None]) -> None:
-        try:
-            import matplotlib as mpl
-        except ImportError as error:
-            raise InputError("--plot: needs matplotlib; pip install 'sojourn[plot]'") from error
+        import matplotlib as mpl
+
         mpl.use("Agg")
         from matplotlib import pyplot as plt
 
         names = [axis.name for axis in self.axes if axis.name != "processors"]
         figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
         for group, found in self._groups().items():
-            points = [(r.processors, r.mean_sojourn_s) for r in found if r.mean_sojourn_s]
+            points = [(r.used, r.mean_sojourn_s) for r in found if r.mean_sojourn_s]
             label = ", ".join(f"{n} {_shown(n, v)}" for n, v in zip(names, group, strict=True))
             (line,) = axes.plot(*zip(*sorted(points), strict=True), ".-", label=label or None)
             best = knees[group]
             if best is not None and best.mean_sojourn_s is not None:
                 axes.plot(
-                    best.processors, best.mean_sojourn_s, "o", ms=11, mfc="none",
+                    best.used, best.mean_sojourn_s, "o", ms=11, mfc="none",
                     mec=line.get_color(), mew=2,
                 )  # fmt: skip
         axes.set(xlabel="processors, mean", ylabel="mean sojourn, s", yscale="log")
@@ -236,12 +243,22 @@ class Sweep:
             plt.close(figure)
 
 
+def check_plot(path: Path) -> None:
+    """Before hours of work, whether they can be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError("--plot: needs matplotlib; pip install 'sojourn[plot]'")
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InputError(f"--plot {path}: must end in .png, .svg or .pdf")
+    if not path.resolve().parent.is_dir():
+        raise InputError(f"--plot {path}: there is no such directory")
+
+
 def knee(results: list[Result]) -> Result | None:
     """Where more processors begin to gain little: the point furthest below the straight line from
     the first to the last, with cost and the logarithm of sojourn each brought to [0, 1]. None of
     fewer than three points, or if the curve is about straight."""
     known = [r for r in results if r.mean_sojourn_s]
-    costs = [r.processors for r in known]
+    costs = [r.used for r in known]
     waits = [math.log(r.mean_sojourn_s or 1.0) for r in known]
     if len(known) < 3 or max(costs) == min(costs) or max(waits) == min(waits):
         return None
@@ -270,8 +287,11 @@ def _fingerprint(simulation: Simulation, names: list[str]) -> str:
         "topology": topology.name,
         "edges": sorted(map(str, topology.edges)),
         "operators": [
-            (o.name, o.executors, o.processors, o.shards) for o in topology.operators.values()
+            (o.name, o.key is not None, o.executors, o.processors, o.shards)
+            for o in topology.operators.values()
         ],
+        "shed": [s.source.shed_after for s in topology.sources.values()],
+        "version": __version__,
         "workload": repr(simulation.workload),
         "settings": (engine, control, simulator),
         "rest": (simulation.duration_s, simulation.seed, simulation.machines, simulation.advise),

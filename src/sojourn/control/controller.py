@@ -165,7 +165,7 @@ class Controller:
             },
             entering={
                 name: max(found.entering.get(name, 0.0), smooth.entering.get(name, 0.0))
-                for name in {*found.entering, *smooth.entering}
+                for name in dict.fromkeys((*found.entering, *smooth.entering))
             },
             external_rate=max(found.external_rate, smooth.external_rate),
         )

@@ -149,7 +149,7 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
 
     operators = {}
     for name, last in newest.operators.items():
-        receivers = {receiver for m in past for receiver in m.operators[name].gains}
+        receivers = dict.fromkeys(to for m in past for to in m.operators[name].gains)
         gains = {
             receiver: mean(
                 m.operators[name].gains.get(receiver, 0.0) if m.operators[name].served else None
@@ -174,7 +174,7 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
         )
     entering = {
         receiver: mean(m.entering.get(receiver, 0.0) for m in past) or 0.0
-        for receiver in {receiver for m in past for receiver in m.entering}
+        for receiver in dict.fromkeys(to for m in past for to in m.entering)
     }
     return Measure(
         time_s=newest.time_s,

@@ -4,7 +4,7 @@ vertex sends what. Pure; fed by the topology, used by the driver and carried to 
 from dataclasses import dataclass
 
 from sojourn.errors import InputError
-from sojourn.topology import Key, OperatorSpec, SinkSpec, SourceSpec, Topology
+from sojourn.topology import Edge, Key, OperatorSpec, SinkSpec, SourceSpec, Topology
 
 MAX_LEVEL = 255
 MAX_PARTITION = 65_535
@@ -27,7 +27,7 @@ class Route:
     @property
     def edge(self) -> str:
         """How samples name this edge."""
-        return self.receiver if self.output is None else f"{self.receiver}[{self.output}]"
+        return Edge("", self.receiver, self.output).name
 
 
 @dataclass(frozen=True)

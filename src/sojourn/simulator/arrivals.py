@@ -36,7 +36,9 @@ class Arrivals:
         found, self.drawn = self.drawn[:size], self.drawn[size:]
         if self.left == 0:
             self.drawn, self.end_s = self.drawn[:0], 0.0
-        step = np.maximum(np.searchsorted(self.counts, found) - 1, 0)
+        step = np.searchsorted(self.counts, found) - 1
+        # One at the very start comes when the rate is first above zero.
+        step[step < 0] = int(np.searchsorted(self.counts, 0.0, side="right")) - 1
         return quantized(self.starts[step] + (found - self.counts[step]) / self.rates[step])
 
     def _expected(self, time_s: float) -> float:

@@ -19,7 +19,7 @@ class Cluster:
         self.cores, self.settings = cores, settings
         self.machines = None if machines is None else list(range(machines))
         self.next = machines or 0
-        self.homes: dict[Executor, int] = {}
+        self.where: dict[Executor, list[int]] = {}  # the first is an executor's own machine
 
     def grow(self, machines: int) -> None:
         """More machines, with new names."""
@@ -35,37 +35,42 @@ class Cluster:
             self.lose(machine)
 
     def lose(self, machine: int) -> None:
-        """One is gone, and with it the home of its executors."""
+        """One is gone, and its workers have to sit elsewhere."""
         assert self.machines is not None
         self.machines.remove(machine)
-        self.homes = {e: home for e, home in self.homes.items() if home != machine}
 
     def seats(self, workers: Mapping[Executor, int]) -> dict[Executor, list[Seat]]:
-        """A seat for every worker of every executor."""
+        """A seat for every worker of every executor; those there are stay where they are. Workers
+        share the cores of their machine evenly if it has fewer, busy or not."""
         if self.machines is None:
             return {executor: [Seat()] * count for executor, count in workers.items()}
-        taken: Counter[int] = Counter()
+        there = set(self.machines)
+        self.where = {
+            executor: [m for m in self.where.get(executor, []) if m in there][:count]
+            for executor, count in workers.items()
+        }
+        taken = Counter(m for machines in self.where.values() for m in machines)
         for executor in workers:  # one worker of each is at home
-            if executor not in self.homes:
-                self.homes[executor] = min(self.machines, key=lambda m: (taken[m], m))
-            taken[self.homes[executor]] += 1
-        where = {executor: [self.homes[executor]] for executor in workers}
+            if not self.where[executor]:
+                home = min(self.machines, key=lambda m: (taken[m], m))
+                self.where[executor].append(home)
+                taken[home] += 1
         for executor, count in workers.items():
-            for _ in range(count - 1):
-                machine = self._best(self.homes[executor], taken)
-                where[executor].append(machine)
-                taken[machine] += 1
+            machines = self.where[executor]
+            while len(machines) < count:
+                machines.append(self._best(machines[0], taken))
+                taken[machines[-1]] += 1
         network = self.settings.network_delay_s * 2 + self.settings.tuple_bytes / self.bandwidth
         return {
             executor: [
                 Seat(
                     machine,
                     max(1.0, taken[machine] / self.cores),
-                    0.0 if machine == self.homes[executor] else network,
+                    0.0 if machine == machines[0] else network,
                 )
                 for machine in machines
             ]
-            for executor, machines in where.items()
+            for executor, machines in self.where.items()
         }
 
     @property

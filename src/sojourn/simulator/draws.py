@@ -1,9 +1,9 @@
 """Random times. They are whole multiples of a quantum of 2⁻³⁰ s, so that sums of them are exact in
-any order: the same seed gives the same simulation on every machine."""
+any order, up to 2²³ s of them: the same seed gives the same simulation on every machine."""
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ Times = npt.NDArray[np.float64]
 Kind = Literal[
     "constant", "exponential", "uniform", "gamma", "hyperexponential", "lognormal", "pareto"
 ]
-KINDS = ("constant", "exponential", "uniform", "gamma", "hyperexponential", "lognormal", "pareto")
+KINDS: tuple[str, ...] = get_args(Kind)
 PER_SECOND = 2.0**30  # quanta
 
 

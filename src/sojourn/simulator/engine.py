@@ -6,13 +6,13 @@ import heapq
 import itertools
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from sojourn.graph import groups
+from sojourn.graph import groups, is_loop
 from sojourn.ports import Allocation, Sample, Samples, Sojourn, scv_of
 from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
 from sojourn.simulator.arrivals import Arrivals
@@ -23,6 +23,7 @@ from sojourn.simulator.trees import REPEATED, Roots, Trees
 from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.topology import Topology
 
+_LEAST_STEP_S = 0.001
 _SHEDDING_STEPS = 4  # looks at the backlog within the time after which a source sheds
 
 
@@ -55,6 +56,7 @@ class _Inbox:
 class _Edge:
     """Where tuples go, how long that takes, and which of the sender's outputs they are of."""
 
+    name: str
     receiver: str
     hop_s: float
     output: int
@@ -151,20 +153,19 @@ class SimulatedEngine:
         for edge in topology.edges:
             sender = workload.operators.get(edge.sender)
             outputs = gains[edge.sender]
-            outputs.setdefault(edge.output, []).append(
-                1.0 if sender is None else sender.gains.get(edge.receiver, 1.0)
-            )
+            outputs.setdefault(edge.output, []).append(1.0 if sender is None else sender.gain(edge))
             # Feedback goes back to the sources first, and from there like all others.
             delay = 2 * hop if edge.feedback else hop
             number = list(outputs).index(edge.output)
-            self.edges[edge.sender].append(_Edge(edge.receiver, delay, number))
+            self.edges[edge.sender].append(_Edge(edge.name, edge.receiver, delay, number))
             onward[edge.sender].append(edge.receiver)
         self.outputs = {
             name: _Outputs([statistics.fmean(of) for of in outputs.values()])
             for name, outputs in gains.items()
         }
         self.order = [g for g in groups(onward) if g[0] in self.stations]
-        self.looping = [len(group) > 1 or group[0] in onward[group[0]] for group in self.order]
+        self.looping = [is_loop(group, onward) for group in self.order]
+        self.reached = {name: _reached(name, onward) for name in topology.sources}
         self.inboxes = {name: _Inbox() for name in self.stations}
         self.arrivals = {
             name: Arrivals(load, self.rngs[name]) for name, load in workload.sources.items()
@@ -230,9 +231,24 @@ class SimulatedEngine:
 
     def pause(self, seconds: float) -> None:
         """Nothing travels for a while: the topology moves to other machines, at a batch's end."""
-        self.stalled_until_s = max(self.stalled_until_s, self.now_s + seconds)
-        self.batch_began_s = self.now_s
+        self._commit(seconds)
         self._reseat(self.now_s)
+
+    def _commit(self, stall_s: float) -> None:
+        """A batch ends, and tuples are stalled; what came before and is done is safe."""
+        self.batch_began_s = self.now_s
+        self._stall(stall_s)
+        for name, log in self.logs.items():
+            self.logs[name] = [
+                (time_s[still], root[still])
+                for time_s, root in log
+                if (still := self.trees.is_open(root)).any()
+            ]
+
+    def _stall(self, seconds: float) -> None:
+        self.stalled_until_s = max(self.stalled_until_s, self.now_s + seconds)
+        for station in self.stations.values():
+            station.held_up = True
 
     def _at(self, time_s: float, action: Callable[[], None]) -> None:
         heapq.heappush(self.events, (quantum(time_s), next(self.numbers), action))
@@ -247,7 +263,7 @@ class SimulatedEngine:
     def _sweep(self, end_s: float) -> None:
         """From now to a time before which nothing but tuples happens."""
         sheds = [s.source.shed_after for s in self.topology.sources.values() if s.source.shed_after]
-        step_s = min(sheds) / _SHEDDING_STEPS if sheds else math.inf
+        step_s = quantum(max(_LEAST_STEP_S, min(sheds) / _SHEDDING_STEPS)) if sheds else math.inf
         while self.now_s < end_s:
             until_s = min(end_s, self.now_s + step_s)
             for name in self.arrivals:
@@ -283,21 +299,20 @@ class SimulatedEngine:
 
     def _behind_s(self, source: str) -> float:
         stalled = max(0.0, self.stalled_until_s - self.now_s)
-        return stalled + max(
-            self.stations[edge.receiver].backlog_s(self.now_s) for edge in self.edges[source]
-        )
+        # Pressure from behind reaches the source from wherever tuples wait most.
+        return stalled + max(self.stations[n].backlog_s(self.now_s) for n in self.reached[source])
 
     def _send(self, source: str, time_s: Times, root: Roots) -> None:
         emitted = self.counts[source].emitted
         for edge in self.edges[source]:
             self.inboxes[edge.receiver].put(time_s + edge.hop_s, root)
-            emitted[edge.receiver] = emitted.get(edge.receiver, 0) + len(root)
+            emitted[edge.name] = emitted.get(edge.name, 0) + len(root)
 
     def _sweep_station(self, station: Station, end_s: float) -> None:
         time_s, root = self.inboxes[station.name].take(end_s, self.stalled_until_s)
         gone = station.advance(end_s, time_s, root)
         outputs = self.outputs[station.name]
-        made = [] if outputs.plain else outputs.counts(len(gone), station.rng)
+        made = [] if outputs.plain else outputs.counts(len(gone), station.outputs_rng)
         children = np.zeros(len(gone), np.int64)
         emitted = station.counts.emitted
         for edge in self.edges[station.name]:
@@ -309,7 +324,7 @@ class SimulatedEngine:
                 children += counts
                 times, roots = np.repeat(times, counts), np.repeat(roots, counts)
             self.inboxes[edge.receiver].put(times, roots)
-            emitted[edge.receiver] = emitted.get(edge.receiver, 0) + len(roots)
+            emitted[edge.name] = emitted.get(edge.name, 0) + len(roots)
         self.trees.processed(gone.root, gone.time_s, children)
 
     def _sweep_loop(self, group: list[str], end_s: float) -> None:
@@ -323,11 +338,11 @@ class SimulatedEngine:
         def departed(station: Station, time_s: float, root: int) -> None:
             children = 0
             emitted = station.counts.emitted
-            made = self.outputs[station.name].counts(1, station.rng)
+            made = self.outputs[station.name].counts(1, station.outputs_rng)
             for edge in self.edges[station.name]:
                 count = int(made[edge.output][0])
                 children += count
-                emitted[edge.receiver] = emitted.get(edge.receiver, 0) + count
+                emitted[edge.name] = emitted.get(edge.name, 0) + count
                 arrives = time_s + edge.hop_s
                 for _ in range(count):
                     if edge.receiver in members and max(arrives, stalled) < end_s:
@@ -361,19 +376,12 @@ class SimulatedEngine:
     # events
 
     def _end_batch(self) -> None:
-        """A batch's end stalls tuples; what came before it and is done is safe."""
+        """A batch is over, unless it was ended before."""
         due_s = self.batch_began_s + self.batch_s
         if due_s > self.now_s:  # it was brought forward
             self._at(due_s, self._end_batch)
             return
-        self.batch_began_s = self.now_s
-        self.stalled_until_s = max(self.stalled_until_s, self.now_s + self.settings.stall_s)
-        for name, log in self.logs.items():
-            self.logs[name] = [
-                (time_s[still], root[still])
-                for time_s, root in log
-                if (still := self.trees.is_open(root)).any()
-            ]
+        self._commit(self.settings.stall_s)
         self._at(self.now_s + self.batch_s, self._end_batch)
 
     def _reseat(self, ready_s: float) -> None:
@@ -421,7 +429,7 @@ class SimulatedEngine:
     def fail(self) -> None:
         """The topology goes back to the last batch's end and does all since then again."""
         self.restarts += 1
-        self.stalled_until_s = self.now_s + self.settings.recover_s
+        self._stall(self.settings.recover_s)
         for station in self.stations.values():
             station.forget(self.now_s)
             self.inboxes[station.name] = _Inbox()
@@ -453,7 +461,8 @@ class SimulatedEngine:
             arrival_scv=scv_of(counts.gaps, counts.gap_s, counts.gap_s2),
             service_s=counts.service_s / counts.served if counts.service_s else None,
             service_scv=scv_of(counts.served, counts.service_s, counts.service_s2),
-            busy=counts.busy_s / counts.processor_s if counts.processor_s > 0 else 0.0,
+            # Workers that retire finish what they have in hand.
+            busy=min(1.0, counts.busy_s / counts.processor_s) if counts.processor_s else 0.0,
             emitted=counts.emitted,
         )
 
@@ -486,3 +495,15 @@ def _in_quanta(settings: SimulatorSettings) -> SimulatorSettings:
         if knob.kind == "duration" and (value := getattr(settings, name)) is not None
     }
     return replace(settings, **found)
+
+
+def _reached(name: str, onward: Mapping[str, list[str]]) -> list[str]:
+    """All vertices that tuples of one come to."""
+    found: dict[str, None] = {}
+    ahead = list(onward[name])
+    while ahead:
+        vertex = ahead.pop()
+        if vertex not in found:
+            found[vertex] = None
+            ahead += onward[vertex]
+    return list(found)

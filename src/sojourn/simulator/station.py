@@ -139,15 +139,14 @@ class Lane:
             heapq.heappush(row.free, time_s)
         self.rows = [rows[kind] for kind in sorted(rows)]
 
-    def kill_one(self, now_s: float, back_s: float) -> float | None:
-        """The worker that is free last dies: when it would have been free, if it was busy. Its
-        successor is ready at a later time."""
-        row = max(self.rows, key=lambda r: max(r.free))
-        last = max(row.free)
-        row.free.remove(last)
-        row.free.append(back_s)
+    def kill_one(self, now_s: float, back_s: float, rng: np.random.Generator) -> float | None:
+        """One of the workers dies: when it would have been free, if it was busy. Its successor is
+        ready at a later time."""
+        places = [(row, i) for row in self.rows for i in range(len(row.free))]
+        row, place = places[int(rng.integers(len(places)))]
+        until_s, row.free[place] = row.free[place], back_s
         heapq.heapify(row.free)
-        return last if last > now_s else None
+        return until_s if until_s > now_s else None
 
     def forget(self, now_s: float) -> None:
         """All workers are free."""
@@ -236,7 +235,9 @@ class Station:
         executors: int,
         rng: np.random.Generator,
     ) -> None:
-        self.name, self.load, self.keyed, self.rng = name, load, keyed, rng
+        self.name, self.load, self.keyed = name, load, keyed
+        # One stream for each use, so that how many are drawn at a time does not matter.
+        self.rng, self.places_rng, self.outputs_rng = rng.spawn(3)
         self.executors = executors
         self.waiting, self.serving = Tuples.none(), Tuples.none()
         self.lanes: list[Lane] = []
@@ -244,6 +245,8 @@ class Station:
         self.turn = 0
         self.counts = Counts()
         self.last_arrival_s: float | None = None
+        self.held_up = False
+        self.regular_from_s = 0.0
         self.since_s = 0.0
         self.spare: list[float] = []
         # The executor of a shard is fixed; its owner, a lane of that executor, is not.
@@ -352,14 +355,19 @@ class Station:
         return gone
 
     def _note_arrivals(self, time_s: Times) -> None:
+        """What was held up comes in a rush until it has caught up, as the real engine has it; its
+        gaps say nothing about the stream."""
         if not len(time_s):
             return
-        counts = self.counts
+        counts, last_s = self.counts, self.last_arrival_s
         counts.arrivals += len(time_s)
-        first = time_s[0] if self.last_arrival_s is None else self.last_arrival_s
-        gaps = np.diff(time_s, prepend=first)
-        if self.last_arrival_s is None:
-            gaps = gaps[1:]
+        if self.held_up and last_s is not None:
+            self.regular_from_s = float(time_s[0]) + 2 * (float(time_s[0]) - last_s)
+        gaps = np.diff(time_s, prepend=time_s[0] if last_s is None else last_s)
+        regular = time_s >= self.regular_from_s
+        regular[0] &= last_s is not None and not self.held_up
+        self.held_up = False
+        gaps = gaps[regular]
         counts.gaps += len(gaps)
         counts.gap_s += float(gaps.sum())
         counts.gap_s2 += squares(gaps)
@@ -367,7 +375,7 @@ class Station:
 
     def _places(self, count: int) -> Numbers:
         if self.keyed:
-            drawn = np.searchsorted(self.popular, self.rng.random(count), side="right")
+            drawn = np.searchsorted(self.popular, self.places_rng.random(count), side="right")
             return self.ranks[np.minimum(drawn, len(self.ranks) - 1)]
         if self.executors == 1:
             return np.zeros(count, np.int64)
@@ -433,13 +441,14 @@ class Station:
     def kill_worker(self, now_s: float, back_s: float) -> None:
         """A worker without a key dies: what it had in hand goes to the others."""
         lane = self.lanes[int(self.rng.integers(len(self.lanes)))]
-        until = lane.kill_one(now_s, back_s)
-        if until is None:
+        until_s = lane.kill_one(now_s, back_s, self.rng)
+        if until_s is None:
             return
-        hit = np.flatnonzero(self.serving.time_s == until)[:1]
+        hit = np.flatnonzero(self.serving.time_s == until_s)[:1]
         lost = self.serving.some(hit)
         self.serving = self.serving.some(np.delete(np.arange(len(self.serving)), hit))
         lost.time_s = np.full(len(hit), now_s)
+        lost.service_s = self.load.service.draw(self.rng, len(hit))
         self.waiting = lost.and_also(self.waiting)
 
     def forget(self, now_s: float) -> None:

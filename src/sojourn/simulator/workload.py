@@ -2,15 +2,18 @@
 they emit, how keys are spread, and when tuples arrive. Fed by a file or a journal."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import NoReturn
 
 from sojourn.errors import InputError
+from sojourn.queueing.network import traffic
 from sojourn.simulator.draws import Distribution
-from sojourn.sources import Pace
-from sojourn.topology import Topology
+from sojourn.sources import Source
+from sojourn.topology import Edge, Topology
 
+MOST_PER_S = 1e7
+MOST_GAIN = 1e4
 _GAPS = {
     "constant": Distribution("constant", 1.0),
     "poisson": Distribution("exponential", 1.0),
@@ -28,26 +31,46 @@ class SourceLoad:
     count: int | None = None
     ends: bool = False
 
+    def __post_init__(self) -> None:
+        most = max((rate for _, rate in self.steps), default=0.0)
+        if most > MOST_PER_S:
+            raise InputError(f"a rate must be {MOST_PER_S:g}/s at most; got {most:g}")
+
     @classmethod
-    def of(cls, pace: Pace) -> "SourceLoad":
-        """As a source's own pace says."""
-        return cls(tuple(pace.steps), _GAPS[pace.arrivals])
+    def of(cls, source: Source) -> "SourceLoad | None":
+        """As a source's own pace says, if it has one."""
+        pace = source.pace
+        return None if pace is None else cls(tuple(pace.steps), _GAPS[pace.arrivals], source.count)
 
     def at_rate(self, factor: float) -> "SourceLoad":
         """With all rates higher by a factor."""
         steps = tuple((seconds, rate * factor) for seconds, rate in self.steps)
-        return SourceLoad(steps, self.gap, self.count, self.ends)
+        return replace(self, steps=steps)
 
 
 @dataclass(frozen=True)
 class OperatorLoad:
-    """Service time, tuples emitted per tuple to each receiver (one unless said), and with a key:
-    how skewed the shards' popularity is (Zipf's exponent), and how often it shifts."""
+    """Service time, tuples emitted per tuple to each receiver (one unless said; `match[rejected]`
+    is the receiver of a named output), and with a key: how skewed the shards' popularity is
+    (Zipf's exponent), and how often it shifts."""
 
     service: Distribution
     gains: Mapping[str, float] = field(default_factory=dict)
     zipf: float = 0.0
     shift_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for receiver, gain in self.gains.items():
+            if not 0 <= gain <= MOST_GAIN:
+                raise InputError(
+                    f"the gain to {receiver!r} must be from 0 to {MOST_GAIN:g}; got {gain:g}"
+                )
+        if self.shift_s is not None and self.shift_s < 0.001:
+            raise InputError(f"keys may shift every 1ms at most; got {self.shift_s:g} s")
+
+    def gain(self, edge: Edge) -> float:
+        """Tuples over an edge per tuple processed."""
+        return self.gains.get(edge.name, self.gains.get(edge.receiver, 1.0))
 
 
 @dataclass(frozen=True)
@@ -62,10 +85,15 @@ class Workload:
         for name, load in self.operators.items():
             if name not in topology.operators and name not in topology.sinks:
                 _unknown("operator", name, [*topology.operators, *topology.sinks])
-            receivers = {edge.receiver for edge in topology.edges if edge.sender == name}
+            edges = [edge for edge in topology.edges if edge.sender == name]
+            known = dict.fromkeys(n for edge in edges for n in (edge.name, edge.receiver))
             for receiver in load.gains:
-                if receiver not in receivers:
-                    _unknown(f"operator {name!r}: receiver", receiver, list(receivers))
+                if receiver not in known:
+                    _unknown(f"operator {name!r}: receiver", receiver, list(known))
+            _check_outputs(name, load, edges)
+            spec = topology.operators.get(name)
+            if (load.zipf or load.shift_s) and (spec is None or spec.key is None):
+                raise InputError(f"operator {name!r}: has no key, so its keys cannot be skewed")
         for name in self.sources:
             if name not in topology.sources:
                 _unknown("source", name, list(topology.sources))
@@ -76,17 +104,36 @@ class Workload:
                     "file, or take a journal of a run"
                 )
         sources = {}
-        for name, spec in topology.sources.items():
-            if name in self.sources:
-                sources[name] = self.sources[name]
-            elif spec.source.pace is not None:
-                sources[name] = SourceLoad.of(spec.source.pace)
-            else:
+        for name, source in topology.sources.items():
+            found = self.sources.get(name) or SourceLoad.of(source.source)
+            if found is None:
                 raise InputError(
                     f"source {name!r}: has no pace, so its arrivals are not known; add a rate to "
                     "the service file, or give --trace"
                 )
+            sources[name] = found
+        gains = {
+            (edge.sender, edge.receiver): self.operators[edge.sender].gain(edge)
+            for edge in topology.edges
+            if edge.sender in self.operators
+        }
+        traffic(dict.fromkeys(topology.operators, 0.0), gains)  # refuses loops that never end
         return Workload(self.operators, sources)
+
+
+def _check_outputs(name: str, load: OperatorLoad, edges: list[Edge]) -> None:
+    """All receivers of an output get each of its tuples; measured gains may differ a little."""
+    by_output: dict[str | None, dict[str, float]] = {}
+    for edge in edges:
+        by_output.setdefault(edge.output, {})[edge.receiver] = load.gain(edge)
+    for gains in by_output.values():
+        low, high = min(gains.values()), max(gains.values())
+        if high - low > 0.05 * high:
+            told = ", ".join(f"{receiver!r} {gain:g}" for receiver, gain in gains.items())
+            raise InputError(
+                f"operator {name!r}: all receivers of an output get every tuple of it, so their "
+                f"gains must be the same; got {told}"
+            )
 
 
 def _unknown(what: str, name: str, known: list[str]) -> NoReturn:
