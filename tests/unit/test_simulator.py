@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import engine_contract
 import numpy as np
 import pytest
 
@@ -100,6 +101,12 @@ def test_with_a_key_every_worker_has_a_queue_of_its_own() -> None:
     agrees(
         lambda seed: engine(topology, Distribution("exponential", 0.1), seed=seed), expected, 600
     )
+
+
+def test_it_is_an_engine_as_control_knows_them() -> None:
+    service = Distribution("constant", engine_contract.SERVICE_S)
+    simulated = engine(engine_contract.chain(), service, SimulatorSettings(), batch_s=60)
+    engine_contract.check(simulated, lambda s: simulated.advance(simulated.now_s + s))
 
 
 def test_executors_share_tuples_evenly() -> None:
