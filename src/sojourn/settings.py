@@ -212,6 +212,14 @@ class ControlSettings(_Checked):
         "Share of the sojourn that moving processors about must save to be worth it.",
         most=0.9,
     )
+    doubt: float = _knob(
+        "change.doubt",
+        "number",
+        2.0,
+        "Standard errors of the measured load by which it may be wrong without a move, or giving "
+        "back, being a mistake; 0 believes what was measured.",
+        most=10.0,
+    )
     hold_off_s: float = _knob(
         "change.holdOff",
         "duration",

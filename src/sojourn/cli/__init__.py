@@ -8,6 +8,7 @@ from typer.exceptions import TyperException
 
 from sojourn import __version__
 from sojourn.cli.doctor import doctor
+from sojourn.cli.experiment import experiment
 from sojourn.cli.plan import plan
 from sojourn.cli.replay import replay
 from sojourn.cli.run import run
@@ -42,6 +43,7 @@ app.command()(run)
 app.command()(simulate)
 app.command()(plan)
 app.command()(replay)
+app.command()(experiment)
 app.command()(doctor)
 
 

@@ -200,7 +200,7 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
 
 def _pays(s: Situation, network: Network, best: Mapping[str, int]) -> bool:
     """Whether as many processors in other places save enough, even if what was measured erred
-    against them: operators that lose some are busier by two standard errors, others less busy.
+    against them: operators that lose some are busier by some standard errors, others less busy.
     Near saturation, chance would else move processors to and fro. Where nothing keeps up, the
     operator that falls behind most should do so less."""
     stations = dict(network.stations)
@@ -221,10 +221,10 @@ def _pays(s: Situation, network: Network, best: Mapping[str, int]) -> bool:
 
 
 def _error(s: Situation, name: str) -> float:
-    """Two standard errors of an operator's measured load, as a share of it."""
+    """The standard errors that are doubted of an operator's measured load, as a share of it."""
     measure = s.smooth.operators[name]
     scvs = (1.0 if scv is None else scv for scv in (measure.arrival_scv, measure.service_scv))
-    return 2 * math.sqrt(sum(scvs) / max(1, measure.served))
+    return s.settings.doubt * math.sqrt(sum(scvs) / max(1, measure.served))
 
 
 def _within(s: Situation, most: int) -> tuple[dict[str, int], str]:

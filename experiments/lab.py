@@ -1,0 +1,350 @@
+"""What the experiments share: shapes of the papers' applications, measuring an allocation on Spark
+or in the simulator, and what comes out: figures, a plot, rows beside the paper's, a verdict.
+
+On Spark, operators sleep for the times that the real ones would work, so that two cores can host
+the papers' 22 processors; every report says which engine it comes from."""
+
+import json
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import sojourn as sj
+from sojourn.control.controller import Controller, Record, shape_of
+from sojourn.control.loop import ControlLoop
+from sojourn.control.negotiator import Negotiator
+from sojourn.ports import Samples
+from sojourn.queueing import Network, Station, traffic
+from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
+from sojourn.simulator import Distribution, OperatorLoad, SimulatedEngine, SourceLoad, Workload
+
+INTERVAL_S = 2.5
+T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A topology by its rates, times of service and gains; the papers' with their own names."""
+
+    name: str
+    sources: Mapping[str, SourceLoad]
+    service: Mapping[str, Distribution]
+    gains: Mapping[tuple[str, str], float]
+    feedback: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def rate(self) -> float:
+        """Tuples per second from outside, to begin with."""
+        return sum(load.steps[0][1] for load in self.sources.values())
+
+    def network(self, model: str = "mmk") -> Network:
+        """As the queueing model sees it."""
+        external = dict.fromkeys(self.service, 0.0)
+        for (sender, receiver), gain in self.gains.items():
+            if sender in self.sources:
+                external[receiver] += gain * self.sources[sender].steps[0][1]
+        inner = {edge: gain for edge, gain in self.gains.items() if edge[0] in self.service}
+        rates = traffic(external, inner)
+        arrivals = statistics.fmean(_scv(load.gap) for load in self.sources.values())
+        stations = {}
+        for name, service in self.service.items():
+            scvs = (1.0, 1.0) if model == "mmk" else (arrivals, _scv(service))
+            stations[name] = Station(rates[name], 1 / service.mean_s, *scvs)
+        return Network(stations, self.rate)
+
+    def topology(self, allocation: Mapping[str, int], sleep: bool) -> sj.Topology:
+        """With operators that sleep, or that are never called."""
+        t = sj.Topology(self.name)
+        made: dict[str, Any] = {}
+        for name, load in self.sources.items():
+            arrivals = {0.0: "constant", 1.0: "poisson"}.get(_scv(load.gap), "uniform")
+            pace: Any = {"rate": load.steps, "arrivals": arrivals}
+            made[name] = t.source(name, sj.sources.paced(_number, **pace))
+        for name, service in self.service.items():
+            onward = {r: g for (s, r), g in self.gains.items() if s == name}
+            code = nap(service, onward) if sleep else _number
+            inputs = [
+                made[s] if s in self.sources else made[s][r]
+                for s, r in self.gains
+                if r == name and (s, r) not in self.feedback
+            ]
+            made[name] = t.operator(name, code, *inputs, processors=allocation[name])
+        t.sink("out", sj.sinks.call(_nothing), made[name])
+        for sender, receiver in self.feedback:
+            t.feedback(made[sender][receiver], made[receiver])
+        return t
+
+    def workload(self) -> Workload:
+        """For the simulator."""
+        operators = {}
+        for name, service in self.service.items():
+            gains = {f"{r}[{r}]": g for (s, r), g in self.gains.items() if s == name}
+            operators[name] = OperatorLoad(service, gains)
+        operators[name] = OperatorLoad(service, {**gains, "out": 0.0})
+        return Workload(operators, self.sources)
+
+
+def _scv(distribution: Distribution) -> float:
+    if distribution.scv is not None:
+        return distribution.scv
+    return {"constant": 0.0, "exponential": 1.0, "uniform": 1 / 3}[distribution.kind]
+
+
+def _number(value: Any) -> Any:
+    return value
+
+
+def _nothing(_value: Any) -> None:
+    """A result that nobody reads."""
+
+
+def nap(service: Distribution, gains: Mapping[str, float]) -> Callable[[Any], Iterator[Any]]:
+    """An operator that sleeps, and sends on as many as it should, each receiver by its name."""
+    drawn: list[float] = []
+
+    def sleep(value: Any) -> Iterator[Any]:
+        if not drawn:
+            rng = np.random.default_rng(random.getrandbits(64))
+            drawn.extend(service.draw(rng, 256).tolist())
+        time.sleep(drawn.pop())
+        for receiver, gain in gains.items():
+            for _ in range(int(gain) + (random.random() < gain - int(gain))):
+                yield sj.Output(receiver, value)
+
+    return sleep
+
+
+def exponential(**means_s: float) -> dict[str, Distribution]:
+    """Service times by their means."""
+    return {name: Distribution("exponential", mean_s) for name, mean_s in means_s.items()}
+
+
+def vld(rate: float = 13.0, scale: float = 1.0) -> Shape:
+    """Video logo detection; `scale` makes times shorter and rates higher."""
+    return Shape(
+        "vld",
+        {"frames": SourceLoad(((1.0, rate * scale),), Distribution("uniform", 1.0))},
+        exponential(extract=0.475 / scale, match=0.520 / scale, aggregate=0.012 / scale),
+        {("frames", "extract"): 1, ("extract", "match"): 1, ("match", "aggregate"): 1},
+    )
+
+
+def fpd(slower: float = 5.0) -> Shape:
+    """Frequent pattern detection, slower so that Python carries the tuples with ease."""
+    rate = SourceLoad(((1.0, 320.0 / slower),))
+    return Shape(
+        "fpd",
+        {"entering": rate, "leaving": rate},
+        exponential(generate=0.0068 * slower, detect=0.0036 * slower, report=0.0035 * slower),
+        {
+            ("entering", "generate"): 1,
+            ("leaving", "generate"): 1,
+            ("generate", "detect"): 4,
+            ("detect", "detect"): 0.05,
+            ("detect", "report"): 0.15,
+        },
+        frozenset({("detect", "detect")}),
+    )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One allocation over a while: mean and deviation of the sojourn, and half of the mean's
+    interval of 95 % confidence by the means of parts."""
+
+    allocation: Mapping[str, int]
+    mean_s: float
+    deviation_s: float
+    half_s: float
+    trees: int
+
+    @property
+    def label(self) -> str:
+        return ":".join(map(str, self.allocation.values()))
+
+
+@dataclass
+class Lab:
+    """Where experiments are made: an engine, and how long to look."""
+
+    engine: str
+    quick: bool
+    made: dict[str, Any] = field(default_factory=dict)
+    spark: Any = None
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What two experiments need is made once."""
+        if name not in self.made:
+            self.made[name] = make()
+        return self.made[name]
+
+    def seconds(self, quick: float, full: float) -> float:
+        """How long to look on Spark; the simulator looks twenty times as long."""
+        return (quick if self.quick else full) * (1 if self.engine == "spark" else 20)
+
+    @contextmanager
+    def running(
+        self, shape: Shape, allocation: Mapping[str, int]
+    ) -> Iterator[tuple[Any, Callable[[float], None]]]:
+        """A started engine, and how to let time pass for it."""
+        if self.engine == "simulator":
+            simulated = SimulatedEngine(
+                shape.topology(allocation, sleep=False),
+                shape.workload(),
+                SimulatorSettings(),
+                EngineSettings(batch_s=600.0),
+                seed=1,
+            )
+            yield simulated, lambda seconds: simulated.advance(simulated.now_s + seconds)
+            return
+        topology = shape.topology(allocation, sleep=True)
+        with sj.start(topology, spark=self.session(), batch_s=600.0) as started:
+            yield started, lambda seconds: _pass(started, seconds)
+
+    def session(self) -> Any:
+        """One Spark for all experiments."""
+        from sojourn.engine.session import session
+
+        if self.spark is None:
+            self.spark = session(None, "local[12]", 12, "experiments", 10)
+        return self.spark
+
+    def close(self) -> None:
+        """End Spark, if it was started."""
+        if self.spark is not None:
+            self.spark.stop()
+
+    def controlled(
+        self,
+        shape: Shape,
+        allocation: Mapping[str, int],
+        settings: ControlSettings,
+        seconds: float,
+        act_from_s: float = 0.0,
+    ) -> list[Record]:
+        """Under control for a while; nothing is changed before a time."""
+        records: list[Record] = []
+        with self.running(shape, allocation) as (engine, let_pass):
+            controller = Controller(shape_of(shape.topology(allocation, sleep=False)), settings)
+            loop = ControlLoop(
+                engine, controller, Negotiator(OneMachine()), [records.append], advise=True
+            )
+            passed_s = 0.0
+            while passed_s < seconds:
+                let_pass(settings.interval_s)
+                passed_s += settings.interval_s
+                loop.advise = passed_s < act_from_s
+                loop.tick()
+        return records
+
+    def measure(
+        self, shape: Shape, allocations: Sequence[Mapping[str, int]], seconds: float
+    ) -> list[Measured]:
+        """Each allocation for so long, one after the other in the same run."""
+        found = []
+        warm_up_s = max(4.0, 0.1 * seconds)
+        with self.running(shape, allocations[0]) as (engine, let_pass):
+            for allocation in allocations:
+                engine.resize(allocation)
+                let_pass(warm_up_s)
+                engine.samples()
+                parts = []
+                for _ in range(max(4, round(seconds / INTERVAL_S))):
+                    let_pass(INTERVAL_S)
+                    parts.append(engine.samples())
+                found.append(summed(allocation, parts))
+        return found
+
+
+class OneMachine:
+    """A pool that has all the processors that anyone wants."""
+
+    processors_per_machine: int | None = None
+
+    def machines(self) -> list[str]:
+        """Itself."""
+        return ["local"]
+
+    def change(self, machines: int) -> str:
+        """There is no other."""
+        return f"refused: there is one machine; {machines} were asked for"
+
+
+def _pass(started: Any, seconds: float) -> None:
+    started.await_idle(seconds)  # its sources have no end
+
+
+def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:
+    """Several intervals as one."""
+    found = [part.sojourn for part in parts if part.sojourn is not None]
+    trees = sum(s.count for s in found)
+    mean = sum(s.mean_s * s.count for s in found) / trees
+    squares = sum(s.count * statistics.fmean(q * q for q in s.quantiles) for s in found) / trees
+    # Neighbouring intervals hang together, so the interval is that of at most ten groups.
+    groups = np.array_split(np.array([s.mean_s for s in found]), min(10, len(found)))
+    means = [float(group.mean()) for group in groups]
+    half = math.nan
+    if len(means) > 1:
+        half = T_95[len(means) - 1] * statistics.stdev(means) / math.sqrt(len(means))
+    return Measured(dict(allocation), mean, math.sqrt(max(0.0, squares - mean * mean)), half, trees)
+
+
+def neighbours(network: Network, best: Mapping[str, int], count: int = 5) -> list[dict[str, int]]:
+    """The nearest allocations of as many processors, the better estimated first among equals."""
+    names = list(best)
+    found = []
+    for distance in (1, 2):
+        some = []
+        for giver in names:
+            for taker in names:
+                moved = {**best, giver: best[giver] - distance}
+                moved[taker] = moved[taker] + distance
+                stable = all(k >= network.stations[n].min_processors for n, k in moved.items())
+                if giver != taker and stable and moved not in found:
+                    some.append(moved)
+        found += sorted(some, key=network.mean_sojourn)
+    return found[:count]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What an experiment has shown. `rows` stand beside the paper's figures: what, theirs, ours."""
+
+    figures: Mapping[str, Any]
+    rows: Sequence[tuple[str, str, str]]
+    verdict: str
+    holds: bool
+    draw: Callable[[Any], None]  # on a figure of matplotlib
+
+
+def written(finding: Finding, name: str, about: Mapping[str, Any], directory: Path) -> None:
+    """A JSON of the figures and a plot."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    directory.mkdir(parents=True, exist_ok=True)
+    told = {
+        "experiment": name,
+        **about,
+        "holds": finding.holds,
+        "verdict": finding.verdict,
+        "rows": finding.rows,
+        "figures": finding.figures,
+    }
+    path = directory / f"{name}.json"
+    path.write_text(json.dumps(told, indent=2, default=float) + "\n", encoding="utf-8")
+    figure = plt.figure(figsize=(9, 5), layout="constrained")
+    finding.draw(figure)
+    figure.suptitle(f"{name} ({about['engine']})")
+    figure.savefig(directory / f"{name}.png", dpi=120)
+    plt.close(figure)
