@@ -348,3 +348,23 @@ def written(finding: Finding, name: str, about: Mapping[str, Any], directory: Pa
     figure.suptitle(f"{name} ({about['engine']})")
     figure.savefig(directory / f"{name}.png", dpi=120)
     plt.close(figure)
+
+
+def tabled(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """All rows beside the papers' figures, as a page."""
+    lines = [
+        "# Experiments",
+        "",
+        "Made by `sojourn experiment … --table experiments/README.md`; see `docs/experiments.md`.",
+        "On Spark, operators sleep for the times that the real ones would work, but for",
+        "`icdcs_fig8`, whose operators compute.",
+        "",
+        "| experiment | engine | what | paper | here |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, found in results.items():
+        told = f"{found['engine']}, {found['length']}"
+        for what, theirs, ours in found["rows"]:
+            lines.append(f"| {name} | {told} | {what} | {theirs} | {ours} |")
+    lines += ["", *(f"- {name}: {found['verdict']}" for name, found in results.items())]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

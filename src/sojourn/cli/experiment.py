@@ -22,6 +22,9 @@ def experiment(
         "out/experiments"
     ),
     folder: Annotated[Path, typer.Option(help="Where the experiments are.")] = Path("experiments"),
+    table: Annotated[
+        Path | None, typer.Option(help="Write a page with all rows beside the papers' here.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures.")] = False,
 ) -> None:
     """Make figures and tables of the papers again, and compare them with what was claimed."""
@@ -47,8 +50,7 @@ def experiment(
             typer.echo(f"{name} …", err=True)
             began = time.monotonic()
             module = importlib.import_module(name)
-            used = bench if engine in getattr(module, "ENGINES", (engine,)) else None
-            if used is None:
+            if engine not in getattr(module, "ENGINES", (engine,)):
                 typer.echo(f"{name}: only on {module.ENGINES[0]}; left out", err=True)
                 continue
             finding = module.run(bench)
@@ -63,6 +65,8 @@ def experiment(
     finally:
         bench.close()
         sys.path.remove(str(folder.resolve()))
+    if table is not None:
+        lab.tabled(results, table)
     if as_json:
         typer.echo(json.dumps(results, indent=2))
 
