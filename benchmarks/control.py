@@ -18,6 +18,8 @@ Ends with code 1 where a figure misses its bound.
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import random
 import statistics
@@ -218,34 +220,33 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
 
 
 def overhead(spark: SparkSession, quick: bool) -> dict[str, Any]:
-    """The chain of three no-op operators flat out, with all measuring and with none, in turns."""
-    count = 100_000 if quick else 300_000
-    on: list[tuple[float, float]] = []
-    off: list[tuple[float, float]] = []
+    """The chain of three no-op operators flat out, once with all measuring and once with none, both
+    at the same time, so that whatever else slows the machine slows both; in turns, as the one that
+    starts first might have the better of it."""
     nothing: dict[str, Any] = {"timed_every": 0, "tracked_per_s": 0.001}
     everything: dict[str, Any] = {}
-    for pair in range(2 if quick else 10):
-        for into, options in ((on, everything), (off, nothing))[:: -1 if pair % 2 else 1]:
-            source = sj.sources.iterable(lambda: (engine_benchmark.PAD for _ in range(count)))
-            with sj.start(
-                engine_benchmark.chain(source), spark=spark, batch_s=600, **options
-            ) as running:
-                running.driver.wait(lambda: running.allocation()["c"] == 1, 60)
-                start, cpu = time.monotonic(), engine_benchmark.cpu_seconds()
-                while not running.await_idle(5.0):
-                    if into is on:
-                        running.samples()
-                rate = count / (time.monotonic() - start)
-                into.append((rate, (engine_benchmark.cpu_seconds() - cpu) / count))
-    rates = [1 - w[0] / without[0] for w, without in zip(on, off, strict=True)]
-    costs = [w[1] / without[1] - 1 for w, without in zip(on, off, strict=True)]
+    shares = []
+    for turn in range(2 if quick else 6):
+        ways = [("with", everything), ("without", nothing)]
+        with contextlib.ExitStack() as stack:
+            running = {}
+            for name, options in ways[:: -1 if turn % 2 else 1]:
+                source = sj.sources.iterable(lambda: itertools.repeat(engine_benchmark.PAD))
+                topology = engine_benchmark.chain(source)
+                running[name] = stack.enter_context(
+                    sj.start(topology, spark=spark, batch_s=600, **options)
+                )
+            running["with"].await_idle(3.0)  # its source has no end
+            before = {name: engine_benchmark.served(of) for name, of in running.items()}
+            for _ in range(2 if quick else 4):
+                running["with"].await_idle(5.0)
+                running["with"].samples()
+            done = {n: engine_benchmark.served(of) - before[n] for n, of in running.items()}
+        shares.append(1 - done["with"] / done["without"])
     return {
-        "with_per_s": [rate for rate, _ in on],
-        "without_per_s": [rate for rate, _ in off],
-        "cost_in_throughput": statistics.median(rates),
-        "quartiles": statistics.quantiles(rates)[::2],
-        "cost_in_cpu_per_tuple": statistics.median(costs),
-        "quartiles_of_that": statistics.quantiles(costs)[::2],
+        "cost_each": shares,
+        "cost_in_throughput": statistics.fmean(shares),
+        "standard_error": statistics.stdev(shares) / len(shares) ** 0.5,
         "bounds": {"cost_in_throughput": 0.02},
     }
 
@@ -373,7 +374,7 @@ def main() -> None:
             if spark is not None:
                 spark.stop()
         elif spark is None and name != "tick":
-            spark = session(None, "local[8]", 8, "benchmark", 10)
+            spark = session(None, "local[16]", 16, "benchmark", 10)
         print(f"{name} …", file=sys.stderr, flush=True)
         results[name] = found = PARTS[name](spark, options.quick)  # type: ignore[arg-type]
         for key, bound in found.get("bounds", {}).items():

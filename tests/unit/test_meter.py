@@ -3,6 +3,7 @@
 import pytest
 
 from sojourn.engine.meter import Meter
+from sojourn.engine.worker import _Timer
 
 
 def test_gaps_of_a_regular_stream() -> None:
@@ -42,3 +43,20 @@ def test_processor_seconds_follow_a_resize() -> None:
     meter.employs(8, 9.0)
     meter.employs(8, 10.0)
     assert meter.processor_s == pytest.approx(2 * 9 + 8)
+
+
+@pytest.mark.parametrize(
+    ("every", "bundles", "expected"),
+    [
+        (0, [1, 500], [0, 0]),
+        (1, [1, 1, 8, 500], [1, 1, 8, 8]),
+        (3, [1, 1, 1, 1, 1, 1], [0, 0, 1, 0, 0, 1]),
+        (3, [4, 4, 4], [1, 1, 2]),
+        (100, [50, 50, 500], [0, 1, 5]),
+    ],
+)
+def test_few_tuples_are_timed_where_they_are_many(
+    every: int, bundles: list[int], expected: list[int]
+) -> None:
+    timer = _Timer(every)
+    assert [len(timer.due(count)) for count in bundles] == expected

@@ -20,6 +20,8 @@ from sojourn.engine.wire import FrameReader, Trace, send_frame
 from sojourn.sinks import Sink
 from sojourn.topology import Operator, Output
 
+_MOST_TIMED = 8  # of the tuples handed over together
+
 
 class Router:
     """Addresses results and gathers them by receiver until they are collected."""
@@ -195,7 +197,7 @@ def serve(
 ) -> None:
     """Answer messages until told to close or the executor is gone. With `keep_going`, a tuple
     whose processing raises is reported and left; else the worker reports and stops. Of every
-    `timed_every`-th tuple the service time is taken, of none if that is 0."""
+    `timed_every`-th tuple at the most the service time is taken, of none if that is 0."""
     router = Router(routes, seed)
     timer = _Timer(timed_every)
     reader = FrameReader(sock)
@@ -223,21 +225,21 @@ def serve(
 
 
 class _Timer:
-    """Which tuples are timed."""
+    """Which tuples are timed: every so-many-th, and of those handed over together a few at the
+    most: the more there are, the less each takes, and the more timing would add to it."""
 
     def __init__(self, every: int) -> None:
         self.every = every
-        self.left = every
+        self.skip = every - 1
 
-    def is_due(self) -> bool:
-        """Whether the next tuple is."""
-        if self.every < 2:
-            return self.every == 1
-        self.left -= 1
-        if self.left:
-            return False
-        self.left = self.every
-        return True
+    def due(self, count: int) -> range:
+        """Which of the next so many."""
+        if not self.every:
+            return range(0)
+        step = max(self.every, -(-count // _MOST_TIMED))
+        found = range(self.skip, count, step)
+        self.skip = (found[-1] + step if found else self.skip) - count
+        return found
 
 
 def _process(
@@ -251,12 +253,14 @@ def _process(
     shards = work.shards or [-1] * len(work.payloads)
     prints = isinstance(code, SinkCode)
     clock = time.perf_counter
+    due = iter(timer.due(len(work.payloads)))
+    next_due = next(due, -1)
     began = clock()
     for index, payload in enumerate(work.payloads):
         trace = traces.get(index) if traces else None
         root = trace.root if trace else None
         made = 0
-        started = clock() if timer.is_due() else 0.0
+        started = clock() if index == next_due else 0.0
         try:
             # A tuple that fails half-way leaves no results, so they are gathered first.
             results = list(code.process(values.loads(payload), shards[index]))
@@ -270,6 +274,7 @@ def _process(
             failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
         if started:
             taken = clock() - started
+            next_due = next(due, -1)
             timed += 1
             total += taken
             squares += taken * taken
