@@ -50,7 +50,7 @@ def late(summary: Summary, after_s: float = 60.0) -> list[Happened]:
     return [change for change in summary.changes if change.at_s > after_s]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("rate", "processors", "target_s"),
     [(40.0, (2, 3), 0.2), (100.0, (4, 6), 0.2), (400.0, (14, 21), 0.2)],
@@ -66,7 +66,7 @@ def test_steady_load_changes_nothing_in_an_hour(
     assert summary.within_target > 0.95 * summary.ready
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("scv", "most"), [(2.0, 0), (4.0, 4)])
 def test_bursty_arrivals_change_little_in_an_hour(seed: int, scv: float, most: int) -> None:
     arrivals = SourceLoad(((1.0, 40.0),), Distribution("gamma", 1.0, scv))
@@ -74,7 +74,7 @@ def test_bursty_arrivals_change_little_in_an_hour(seed: int, scv: float, most: i
     assert len(late(summary, 120)) <= most
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_step_of_twice_the_load_is_met_within_three_intervals(seed: int) -> None:
     arrivals = SourceLoad(((600.0, 40.0), (3000.0, 80.0)))
     simulation = pair(ORDERS, {"check": 2, "price": 3}, arrivals, seed, max_sojourn_s=0.2)
