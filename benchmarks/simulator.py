@@ -51,7 +51,7 @@ def ours(customers: int, seed: int) -> float:
             {"work": OperatorLoad(Distribution("exponential", SERVICE_S))},
             {"source": SourceLoad(((1.0, RATE),), count=customers)},
         ),
-        SimulatorSettings(hop_s=0.0, stall_s=0.0),
+        SimulatorSettings(hop_s=0.0, sink_s=0.0, hand_over_s=0.0, stall_s=0.0),
         EngineSettings(),
         seed=seed,
     )
@@ -149,10 +149,12 @@ def logo_detection() -> tuple[sj.Topology, Workload]:
 
 
 def day(quick: bool) -> dict[str, Any]:
-    """Wall time of 24 hours."""
+    """Wall time of 24 hours, with a decision every ten seconds."""
     topology, workload = logo_detection()
     hours = 2.0 if quick else 24.0
-    control = ControlSettings(max_sojourn_s=1.5, machine_processors=4, max_machines=50)
+    control = ControlSettings(
+        max_sojourn_s=1.5, interval_s=10.0, machine_processors=4, max_machines=50
+    )
     simulation = Simulation(
         topology,
         workload,

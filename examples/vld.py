@@ -19,7 +19,6 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,6 @@ def vision() -> Any:
     return cv2
 
 
-@cache
 def pictures() -> Path:
     """Where scikit-image keeps its pictures."""
     found = importlib.util.find_spec("skimage")
@@ -73,7 +71,6 @@ def pictures() -> Path:
     return Path(found.submodule_search_locations[0]) / "data"
 
 
-@cache
 def logos() -> list[Image]:
     """Sixteen squares cut from pictures."""
     cv2 = vision()
@@ -101,8 +98,8 @@ def truth(number: int, seed: int) -> list[tuple[int, int, int]]:
     return found
 
 
-def composed(number: int, seed: int) -> Image:
-    """Frame of that number."""
+def composed(number: int, seed: int, shown: list[Image]) -> Image:
+    """Frame of that number, with these logos."""
     import numpy as np
 
     cv2 = vision()
@@ -114,7 +111,7 @@ def composed(number: int, seed: int) -> Image:
         size = drawn.integers(10, 60)
         cv2.circle(frame, tuple(map(int, corner)), int(size), float(drawn.integers(40, 200)), -1)
     for logo, left, top in truth(number, seed):
-        frame[top : top + LOGO, left : left + LOGO] = logos()[logo]
+        frame[top : top + LOGO, left : left + LOGO] = shown[logo]
     frame += drawn.normal(0, 3, frame.shape)
     return np.clip(frame, 0, 255).astype(np.uint8)
 
@@ -146,8 +143,9 @@ class Frames(sj.Source):
 def frames(settings: Settings) -> sj.Source:
     """Of a file, a camera, or composed."""
     if settings.video is None and settings.camera is None:
+        shown = logos()
         return sj.sources.paced(
-            lambda number: (number, encoded(composed(number, settings.seed))),
+            lambda number: (number, encoded(composed(number, settings.seed, shown))),
             rate=settings.rate,
             arrivals="uniform",
             count=settings.count,
@@ -250,7 +248,7 @@ DEFAULTS = Settings()
 
 def topology(settings: Settings = DEFAULTS) -> sj.Topology:
     """frames → extract → match → aggregate → logos."""
-    vision(), logos()
+    vision()
     t = sj.Topology("vld")
     source = t.source("frames", frames(settings))
     features = t.operator("extract", extract(settings), source, on_error=settings.on_error)

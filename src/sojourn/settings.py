@@ -271,6 +271,12 @@ class SimulatorSettings(_Checked):
     hop_s: float = _knob(
         "simulator.hop", "duration", 0.0015, "How long a tuple travels from operator to operator."
     )
+    hand_over_s: float = _knob(
+        "simulator.handOver",
+        "duration",
+        0.0004,
+        "How long a processor waits for its next tuple after each, which is no time of service.",
+    )
     sink_s: float = _knob(
         "simulator.sink",
         "duration",
@@ -278,7 +284,7 @@ class SimulatorSettings(_Checked):
         "Service time of a sink, unless the service file says another.",
     )
     stall_s: float = _knob(
-        "simulator.stall", "duration", 0.3, "How long the end of a batch stalls tuples."
+        "simulator.stall", "duration", 0.36, "How long the end of a batch stalls tuples."
     )
     resize_s: float = _knob(
         "simulator.resize", "duration", 0.03, "How long a new worker takes to be ready."

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import engine_contract
 import pytest
 from conftest import results
 from pyspark.sql import SparkSession
@@ -301,8 +300,3 @@ def test_a_failure_while_it_stops_is_told(spark: SparkSession, tmp_path: Path) -
     with pytest.raises(TopologyFailed):
         running.stop()
     assert results(tmp_path) == []
-
-
-def test_it_is_an_engine_as_control_knows_them(spark: SparkSession) -> None:
-    with sj.start(engine_contract.chain(), spark=spark, batch_s=60) as running:
-        engine_contract.check(running, running.await_idle)  # its source has no end

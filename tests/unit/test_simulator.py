@@ -19,7 +19,7 @@ from sojourn.simulator import Distribution, OperatorLoad, SimulatedEngine, Sourc
 from sojourn.simulator.arrivals import Arrivals
 from sojourn.sources import Pace
 
-NO_DELAY = SimulatorSettings(hop_s=0.0, sink_s=0.0, stall_s=0.0, resize_s=0.0)
+NO_DELAY = SimulatorSettings(hop_s=0.0, sink_s=0.0, hand_over_s=0.0, stall_s=0.0, resize_s=0.0)
 T_99 = 3.250  # nine degrees of freedom
 
 
@@ -182,7 +182,7 @@ def test_the_same_seed_gives_the_same_on_every_machine() -> None:
     assert hashlib.sha256(found.tobytes()).hexdigest()[:16] == PINNED
 
 
-PINNED = "993977c9ace03fce"  # of what numpy 2 draws
+PINNED = "4d88835b05a29503"  # of what numpy 2 draws
 
 
 @pytest.mark.parametrize("key", [False, True])
@@ -211,7 +211,7 @@ def test_resizing_loses_nothing(key: bool) -> None:
 
 
 def test_new_workers_are_ready_after_a_while() -> None:
-    settings = SimulatorSettings(hop_s=0.0, sink_s=0.0, stall_s=0.0, resize_s=2.0)
+    settings = SimulatorSettings(hop_s=0.0, sink_s=0.0, hand_over_s=0.0, stall_s=0.0, resize_s=2.0)
     source = {"source": SourceLoad(((1.0, 1000.0),), Distribution("constant", 1.0), count=4)}
     simulated = engine(chain(), Distribution("constant", 1.0), settings, sources=source)
     simulated.advance(0.5)
@@ -222,7 +222,7 @@ def test_new_workers_are_ready_after_a_while() -> None:
 
 
 def test_the_end_of_a_batch_stalls_tuples() -> None:
-    settings = SimulatorSettings(hop_s=0.0, sink_s=0.0, stall_s=0.5, resize_s=0.0)
+    settings = SimulatorSettings(hop_s=0.0, sink_s=0.0, hand_over_s=0.0, stall_s=0.5, resize_s=0.0)
     source = {"source": SourceLoad(((1.0, 1.0),), Distribution("constant", 1.0))}
     simulated = engine(
         chain(processors=9), Distribution("constant", 0.25), settings, sources=source, batch_s=2.0
@@ -282,7 +282,9 @@ def test_a_lost_machine_leaves_its_work_to_the_others() -> None:
 
 
 def test_workers_on_other_machines_are_reached_over_the_network() -> None:
-    settings = SimulatorSettings(hop_s=0.0, sink_s=0.0, stall_s=0.0, network_delay_s=0.05)
+    settings = SimulatorSettings(
+        hop_s=0.0, sink_s=0.0, hand_over_s=0.0, stall_s=0.0, network_delay_s=0.05
+    )
     options: dict[str, Any] = {"machines": 2, "machine_processors": 1}
     source = {"source": SourceLoad(((1.0, 1000.0),), Distribution("constant", 1.0), count=2)}
     simulated = engine(

@@ -35,7 +35,7 @@ def simulated(rate: float, k: int, scvs: tuple[float, float], seconds: float, se
             {"work": OperatorLoad(Distribution.of_moments(SERVICE_S, scvs[1]))},
             {"source": SourceLoad(((1.0, rate),), Distribution.of_moments(1.0, scvs[0]))},
         ),
-        SimulatorSettings(hop_s=0.0, sink_s=0.0, stall_s=0.0),
+        SimulatorSettings(hop_s=0.0, sink_s=0.0, hand_over_s=0.0, stall_s=0.0),
         EngineSettings(batch_s=1e9),
         seed=seed,
     )

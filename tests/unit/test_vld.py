@@ -20,8 +20,9 @@ def opened(kind: type[sj.Operator]) -> Any:
 def test_logos_are_found_where_they_are() -> None:
     settings = vld.Settings()
     steps = [opened(make(settings)) for make in (vld.extract, vld.match, vld.aggregate)]
+    shown = vld.logos()
     found: list[Any] = [
-        (number, vld.encoded(vld.composed(number, 0))) for number in range(0, 400, 10)
+        (number, vld.encoded(vld.composed(number, 0, shown))) for number in range(0, 400, 10)
     ]
     for step in steps:
         found = [made for value in found for made in step.process(value)]
@@ -51,10 +52,10 @@ def test_a_video_must_be_one(tmp_path: Path) -> None:
 
 
 def test_a_videos_frames_are_read_from_a_position_on(tmp_path: Path) -> None:
-    cv2, path = vld.vision(), str(tmp_path / "short.avi")
+    cv2, path, shown = vld.vision(), str(tmp_path / "short.avi"), vld.logos()
     writer = cv2.VideoWriter(path, cv2.VideoWriter_fourcc(*"MJPG"), 25, (vld.WIDTH, vld.HEIGHT))
     for number in range(5):
-        writer.write(cv2.cvtColor(vld.composed(number, 0), cv2.COLOR_GRAY2BGR))
+        writer.write(cv2.cvtColor(vld.composed(number, 0, shown), cv2.COLOR_GRAY2BGR))
     writer.release()
     source = vld.frames(vld.Settings(video=path))
     assert [position for _, position in source.read(None)] == [1, 2, 3, 4, 5]

@@ -43,7 +43,8 @@ class Cluster:
         """A seat for every worker of every executor; those there are stay where they are. Workers
         share the cores of their machine evenly if it has fewer, busy or not."""
         if self.machines is None:
-            return {executor: [Seat()] * count for executor, count in workers.items()}
+            seat = Seat(extra_s=self.settings.hand_over_s)
+            return {executor: [seat] * count for executor, count in workers.items()}
         there = set(self.machines)
         self.where = {
             executor: [m for m in self.where.get(executor, []) if m in there][:count]
@@ -66,7 +67,7 @@ class Cluster:
                 Seat(
                     machine,
                     max(1.0, taken[machine] / self.cores),
-                    0.0 if machine == machines[0] else network,
+                    self.settings.hand_over_s + (0.0 if machine == machines[0] else network),
                 )
                 for machine in machines
             ]

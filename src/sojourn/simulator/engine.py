@@ -143,6 +143,7 @@ class SimulatedEngine:
                 spec.executors,
                 self.rngs[name],
             )
+            self.stations[name].hand_over_s = self.settings.hand_over_s
         sink = OperatorLoad(Distribution("constant", self.settings.sink_s))
         for name in topology.sinks:
             load = workload.operators.get(name, sink)

@@ -245,6 +245,7 @@ class Station:
         self.turn = 0
         self.counts = Counts()
         self.last_arrival_s: float | None = None
+        self.hand_over_s = 0.0  # what of the time on a seat is no service
         self.held_up = False
         self.regular_from_s = 0.0
         self.since_s = 0.0
@@ -350,8 +351,9 @@ class Station:
         gone, self.serving = every.some(done), every.some(~done)
         gone = gone.some(np.argsort(gone.time_s, kind="stable"))
         counts.served += len(gone)
-        counts.service_s += float(gone.service_s.sum())
-        counts.service_s2 += squares(gone.service_s)
+        served = np.maximum(0.0, gone.service_s - self.hand_over_s)
+        counts.service_s += float(served.sum())
+        counts.service_s2 += squares(served)
         return gone
 
     def _note_arrivals(self, time_s: Times) -> None:
