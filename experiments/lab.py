@@ -21,6 +21,7 @@ import sojourn as sj
 from sojourn.control.controller import Controller, Record, shape_of
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
+from sojourn.engine.machines import LocalPool
 from sojourn.ports import Samples
 from sojourn.queueing import Network, Station, traffic
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
@@ -235,7 +236,7 @@ class Lab:
         with self.running(shape, allocation) as (engine, let_pass):
             controller = Controller(shape_of(shape.topology(allocation, sleep=False)), settings)
             loop = ControlLoop(
-                engine, controller, Negotiator(OneMachine()), [records.append], advise=True
+                engine, controller, Negotiator(LocalPool()), [records.append], advise=True
             )
             passed_s = 0.0
             while passed_s < seconds:
@@ -262,20 +263,6 @@ class Lab:
                     parts.append(engine.samples())
                 found.append(summed(allocation, parts))
         return found
-
-
-class OneMachine:
-    """A pool that has all the processors that anyone wants."""
-
-    processors_per_machine: int | None = None
-
-    def machines(self) -> list[str]:
-        """Itself."""
-        return ["local"]
-
-    def change(self, machines: int) -> str:
-        """There is no other."""
-        return f"refused: there is one machine; {machines} were asked for"
 
 
 def _pass(started: Any, seconds: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from sojourn.settings import SimulatorSettings
 from sojourn.simulator.draws import quantum
-from sojourn.simulator.station import Seat
+from sojourn.simulator.lane import Seat
 
 Executor = tuple[str, int]
 

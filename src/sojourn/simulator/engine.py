@@ -18,7 +18,8 @@ from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
 from sojourn.simulator.arrivals import Arrivals
 from sojourn.simulator.cluster import Cluster, Executor
 from sojourn.simulator.draws import Distribution, Times, quantum, squares
-from sojourn.simulator.station import Counts, Seat, Station
+from sojourn.simulator.lane import Seat
+from sojourn.simulator.station import Counts, Station
 from sojourn.simulator.trees import REPEATED, Roots, Trees
 from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.topology import Topology

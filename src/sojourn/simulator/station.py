@@ -6,152 +6,18 @@ tuple in loops.
 Tuples that cannot start before a window's end keep waiting, so that what changes then counts for
 them too; tuples in service at its end are known by when they will depart."""
 
-import heapq
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from sojourn.simulator.draws import Times, quantized, quantum, squares
+from sojourn.simulator.draws import Times, quantized, squares
+from sojourn.simulator.lane import Lane, Seat
 from sojourn.simulator.trees import Roots
 from sojourn.simulator.workload import OperatorLoad
 
 Numbers = npt.NDArray[np.int64]
 _BLOCK = 256
-
-
-@dataclass(frozen=True)
-class Seat:
-    """Where a worker is: how much slower it is than alone on a core, and what a tuple costs on
-    the way to it and back."""
-
-    machine: int = 0
-    slow: float = 1.0
-    extra_s: float = 0.0
-
-
-@dataclass
-class Row:
-    """Workers on seats that are alike, and the times at which they come free, as a heap."""
-
-    slow: float
-    extra_s: float
-    free: list[float] = field(default_factory=list)
-
-    def times(self, services: Times) -> Times:
-        """Times of service on these seats."""
-        if self.slow == 1.0 and not self.extra_s:
-            return services
-        return quantized(services * self.slow) + self.extra_s
-
-
-class Lane:
-    """A queue before some workers. Near ones, which cost a tuple least, are asked first."""
-
-    def __init__(self) -> None:
-        self.seats: list[Seat] = []
-        self.rows: list[Row] = []
-
-    def serve(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
-        """When each of the first so many starts, and its time of service; the others cannot start
-        before the end."""
-        if len(self.rows) > 1:
-            return self._serve_unlike(ready, services, end_s)
-        row = self.rows[0]
-        services = row.times(services)
-        if len(row.free) == 1:
-            # Each starts when it is there and the one before is gone (Lindley), all at once.
-            done = np.cumsum(services)
-            first = np.maximum(ready, row.free[0])
-            starts = np.maximum.accumulate(first - (done - services)) + (done - services)
-            size = int(np.searchsorted(starts, end_s))
-            if size:
-                row.free[0] = float(starts[size - 1] + services[size - 1])
-            return starts[:size], services[:size]
-        found: list[float] = []
-        free, start, replace = row.free, found.append, heapq.heapreplace
-        for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
-            first_s = free[0]
-            if first_s < time_s:  # noqa: PLR1730  # max() takes longer
-                first_s = time_s
-            if first_s >= end_s:
-                break
-            replace(free, first_s + service_s)
-            start(first_s)
-        return np.array(found), services[: len(found)]
-
-    def _serve_unlike(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
-        near, *rest = self.rows
-        far = rest[0]
-        starts: list[float] = []
-        times: list[float] = []
-        if len(rest) == 1:
-            rows = (ready.tolist(), near.times(services).tolist(), far.times(services).tolist())
-            near_free, far_free, replace = near.free, far.free, heapq.heapreplace
-            for time_s, if_near_s, if_far_s in zip(*rows, strict=True):
-                first, other = near_free[0], far_free[0]
-                if first <= time_s or first <= other:
-                    free, took = near_free, if_near_s
-                else:
-                    free, took, first = far_free, if_far_s, other
-                if first < time_s:  # noqa: PLR1730  # max() takes longer
-                    first = time_s
-                if first >= end_s:
-                    break
-                replace(free, first + took)
-                starts.append(first)
-                times.append(took)
-        else:
-            for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
-                taken = self.take(time_s, service_s, end_s)
-                if taken is None:
-                    break
-                starts.append(taken[0])
-                times.append(taken[1])
-        return np.array(starts), np.array(times)
-
-    def take(self, ready_s: float, service_s: float, end_s: float) -> tuple[float, float] | None:
-        """The same for one tuple; None if it has to wait."""
-        row = self.rows[0]
-        if len(self.rows) > 1:
-            row = min(self.rows, key=lambda r: max(r.free[0], ready_s))
-        start = max(row.free[0], ready_s)
-        if start >= end_s:
-            return None
-        took = service_s
-        if row.slow != 1.0 or row.extra_s:
-            took = quantum(service_s * row.slow) + row.extra_s
-        heapq.heapreplace(row.free, start + took)
-        return start, took
-
-    def seat(self, seats: list[Seat], ready_s: float, rng: np.random.Generator) -> None:
-        """Have these workers: those there are stay, new ones are ready then, and chance says which
-        of too many leaves."""
-        times = sorted(time_s for row in self.rows for time_s in row.free)
-        while len(times) > len(seats):
-            times.pop(int(rng.integers(len(times))))
-        times += [ready_s] * (len(seats) - len(times))
-        self.seats = seats
-        rows: dict[tuple[float, float], Row] = {}
-        for seat, time_s in zip(seats, times, strict=True):
-            kind = (seat.extra_s, seat.slow)
-            row = rows.setdefault(kind, Row(seat.slow, quantum(seat.extra_s)))
-            heapq.heappush(row.free, time_s)
-        self.rows = [rows[kind] for kind in sorted(rows)]
-
-    def kill_one(self, now_s: float, back_s: float, rng: np.random.Generator) -> float | None:
-        """One of the workers dies: when it would have been free, if it was busy. Its successor is
-        ready at a later time."""
-        places = [(row, i) for row in self.rows for i in range(len(row.free))]
-        row, place = places[int(rng.integers(len(places)))]
-        until_s, row.free[place] = row.free[place], back_s
-        heapq.heapify(row.free)
-        return until_s if until_s > now_s else None
-
-    def forget(self, now_s: float) -> None:
-        """All workers are free."""
-        for row in self.rows:
-            row.free = [now_s] * len(row.free)
 
 
 @dataclass
