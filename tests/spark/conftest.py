@@ -4,7 +4,8 @@ import json
 import os
 import select
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,10 @@ def results(directory: Path) -> list[Any]:
     for path in sorted(directory.glob("*.jsonl")):
         found += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return found
+
+
+def once(there: Path, values: Iterable[Any]) -> Iterator[Any]:
+    """Values that come only when a file is there, such as when all executors are up."""
+    while not there.exists():
+        time.sleep(0.01)
+    yield from values

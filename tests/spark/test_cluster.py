@@ -31,7 +31,7 @@ if __name__ == "__main__":
     for key, value in confs.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    topology = wordcount(Path({out!r}), LINES, 100, processors=3, executors=2)
+    topology = wordcount(Path({out!r}), LINES, 45, processors=3, executors=2)
     with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, batch_s=4) as running:
         print("up", flush=True)
         running.driver.wait(lambda: running.committed >= 0, 60)
@@ -46,6 +46,7 @@ if __name__ == "__main__":
         victim = int(listed.stdout.split()[-1])
         os.kill(victim, signal.SIGKILL)
         print("killed", flush=True)
+        assert running.driver.wait(lambda: running.restarts > 0, 60)
         assert running.await_idle(120)
         print("restarts", running.restarts, flush=True)
     spark.stop()

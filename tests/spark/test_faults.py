@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from conftest import await_exit, executors, results
+from conftest import await_exit, executors, once, results
 from pyspark.sql import SparkSession
 from test_topologies import LINES, WORDS, check_counts, wordcount
 
@@ -87,11 +87,13 @@ class Poisoned(sj.Operator):
 def test_a_tuple_that_kills_its_workers_meets_on_error(
     spark: SparkSession, tmp_path: Path, key: Any, on_error: Any
 ) -> None:
+    up = tmp_path / "up"
     t = sj.Topology("poison")
-    numbers = t.source("numbers", sj.sources.iterable(lambda: range(40), rate=100))
+    numbers = t.source("numbers", sj.sources.iterable(lambda: once(up, range(40)), rate=100))
     checked = t.operator("check", Poisoned, numbers, key=key, processors=2, on_error=on_error)
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), checked)
     running = sj.start(t, spark=spark, checkpoint=tmp_path / "checkpoint")
+    up.touch()
     if on_error == "fail":
         with pytest.raises(TopologyFailed, match="processing 13 killed its worker twice"):
             running.await_idle(90)
@@ -121,15 +123,18 @@ def test_a_tuple_that_kills_threads_meets_on_error(spark: SparkSession, tmp_path
     assert sorted(results(tmp_path / "out")) == [n for n in range(40) if n != 13]
 
 
-def test_a_tuple_that_kills_a_sink_is_named(spark: SparkSession) -> None:
+def test_a_tuple_that_kills_a_sink_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    up = tmp_path / "up"
+
     def kill(n: int) -> None:
         if n == 13:
             os.kill(os.getpid(), signal.SIGKILL)
 
     t = sj.Topology("poison")
-    numbers = t.source("numbers", sj.sources.iterable(lambda: range(40), rate=100))
+    numbers = t.source("numbers", sj.sources.iterable(lambda: once(up, range(40)), rate=100))
     t.sink("out", sj.sinks.call(kill), numbers)
     running = sj.start(t, spark=spark)
+    up.touch()
     with pytest.raises(TopologyFailed, match="sink 'out': processing 13 killed its worker twice"):
         running.await_idle(90)
     with pytest.raises(TopologyFailed):

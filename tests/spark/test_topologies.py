@@ -1,5 +1,6 @@
 """Topologies of every shape on real Spark: what comes out is what must."""
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import results
+from conftest import once, results
 from pyspark.sql import SparkSession
 
 import sojourn as sj
@@ -156,10 +157,12 @@ def test_errors_in_user_code_are_put_aside(
 def test_an_error_that_must_not_be_put_aside_ends_the_topology(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    up = tmp_path / "up"
     t = sj.Topology("fragile")
-    numbers = t.source("numbers", sj.sources.iterable(lambda: range(20)))
-    t.sink("out", sj.sinks.jsonl(tmp_path), t.operator("check", fragile, numbers))
+    numbers = t.source("numbers", sj.sources.iterable(lambda: once(up, range(20))))
+    t.sink("out", sj.sinks.jsonl(tmp_path / "out"), t.operator("check", fragile, numbers))
     running = sj.start(t, spark=spark)
+    up.touch()
     with pytest.raises(TopologyFailed, match=r"(?s)operator 'check': processing 7 raised.*seven"):
         running.await_idle(60)
     with pytest.raises(TopologyFailed, match="seven"):
@@ -284,19 +287,29 @@ def test_a_source_says_how_far_it_is_behind(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_failure_while_it_stops_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    reached, stopping = tmp_path / "reached", tmp_path / "stopping"
+
     def late(n: int) -> list[int]:
-        time.sleep(0.3)
         if n == 5:
+            reached.touch()
+            while not stopping.exists():
+                time.sleep(0.01)
             raise ValueError("on purpose")
         return [n]
 
     t = sj.Topology("late")
     source = t.source("numbers", sj.sources.iterable(lambda: range(20)))
-    t.sink("out", sj.sinks.jsonl(tmp_path), t.operator("late", late, source))
+    t.sink("out", sj.sinks.jsonl(tmp_path / "out"), t.operator("late", late, source))
     running = sj.start(t, spark=spark)
-    running.driver.wait(lambda: running.allocation()["late"] == 1, 30)
+    assert running.driver.wait(reached.exists, 30)
+
+    def tell() -> None:
+        running.supervisor.stopping.wait()
+        stopping.touch()
+
+    threading.Thread(target=tell).start()
     with pytest.raises(TopologyFailed, match=r"(?s)without committing the last batch.*on purpose"):
         running.stop()
     with pytest.raises(TopologyFailed):
         running.stop()
-    assert results(tmp_path) == []
+    assert results(tmp_path / "out") == []

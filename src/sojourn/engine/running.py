@@ -141,7 +141,7 @@ class Running:
         if not self.supervisor.stopping.is_set():
             self.supervisor.stopping.set()
             try:
-                if self.error is None and not self.supervisor.is_down:
+                if self.error is None:
                     self.supervisor.drain(timeout_s)
             except Exception as error:  # noqa: BLE001  # of Spark, in whatever state it is
                 self.supervisor.error = f"stopping failed: {error}"

@@ -217,20 +217,24 @@ class Supervisor(threading.Thread):
         for place in self.plan.layout.places:
             if place.level == 0:
                 self.driver.send(place, m.StopSource())
-        batch = -1
         quiet = Quiet(self)
         while not self._cannot_go_on() and time.monotonic() < deadline:
             if quiet.seen_twice():
                 break
+        if self.is_down:  # it failed a moment ago, or was about to start again
+            self._uncommitted("it had failed")
+            return
         batch = max((report.batch for report in self.driver.reports.values()), default=-1)
         self.clock.end_batch()
         deadline = time.monotonic() + timeout_s  # ending a batch finishes what it holds
         while self.clock.committed() < batch:
             if self._cannot_go_on() or time.monotonic() > deadline:
-                causes = self._causes(f"not finished within {timeout_s:.0f} s")
-                self.error = f"stopped without committing the last batch: {causes}"
+                self._uncommitted(f"not finished within {timeout_s:.0f} s")
                 return
             time.sleep(0.005)
+
+    def _uncommitted(self, otherwise: str) -> None:
+        self.error = f"stopped without committing the last batch: {self._causes(otherwise)}"
 
     def _cannot_go_on(self) -> bool:
         return self.driver.is_broken or self.is_down
