@@ -10,7 +10,7 @@ cores can host 22 processors.
     steady    ten minutes (one with --quick) of Poisson and of bursty arrivals: how many changes
     accuracy  estimated against measured mean sojourn at utilizations from 0.5 to 0.9, by the bare
               model and corrected by what was learned while it ran
-    overhead  throughput with measuring and without
+    overhead  what measuring adds to the CPU time of a tuple
     tick      what one tick costs the driver at 100 operators
     machines  adding and removing a machine of a standalone cluster: how long tuples wait
 
@@ -18,13 +18,15 @@ Ends with code 1 where a figure misses its bound.
 """
 
 import argparse
-import contextlib
+import functools
 import itertools
 import json
 import random
+import socket
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,12 +39,18 @@ from sojourn.control.controller import Controller, Record, Shape
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.situation import Limits
+from sojourn.engine import feeder, messages, values, worker
+from sojourn.engine.layout import Route
 from sojourn.engine.machines import LocalPool
 from sojourn.engine.session import session
+from sojourn.engine.wire import FrameReader, Trace, send_frame
 from sojourn.ports import Allocation, Sample, Samples, Sojourn
-from sojourn.settings import ControlSettings
+from sojourn.settings import ControlSettings, EngineSettings
 
 SLEEPS = {"check": 0.025, "price": 0.040}
+ROUTE = Route(
+    "next", None, feedback=False, level=1, first_partition=0, executors=1, key=None, shards=0
+)
 
 
 def nap(mean_s: float) -> Callable[[Any], list[Any]]:
@@ -219,34 +227,100 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
     return {"points": points, "worst_error": worst, "bounds": {"worst_error": 0.15}}
 
 
+class Silent(feeder.Feeder):
+    """A source's loop that tracks no tuple."""
+
+    def _learn_pace(self, gaps: int, gap_s: float) -> None:  # noqa: ARG002
+        self.chance = 0.0
+
+
+def feeding(measured: bool) -> Callable[[], None]:
+    """Has a source's loop send 500 tuples."""
+    kind = feeder.Feeder if measured else Silent
+    made = kind(sj.sources.iterable(tuple), (ROUTE,), None, EngineSettings().tracked_per_s)
+    made.last = time.time()
+    made._learn_pace(1, 5e-5)  # as at 20 000 a second
+
+    def send() -> None:
+        now = time.time()
+        made.reader.ahead.extend((engine_benchmark.PAD, None, now) for _ in range(500))
+        made.reader.room = threading.Semaphore(0)
+        messages.encode(made._send_due(now))
+
+    return send
+
+
+def working(measured: bool, size: int) -> Callable[[], None]:
+    """Has a worker's loop process that many tuples that are handed over together through a socket;
+    of 20 000 a second 200 are tracked."""
+    rng = random.Random(1)
+    payloads = [values.dumps(engine_benchmark.PAD)] * size
+    frames = [
+        messages.encode(
+            messages.Work(
+                payloads,
+                [],
+                [Trace(i, 1, 2) for i in range(size) if measured and rng.random() < 0.01],
+            )
+        )
+        for _ in range(1000)
+    ]
+    code = worker.OperatorCode(engine_benchmark.same, "same", worker.Shared())
+    router, timer = worker.Router((ROUTE,), 1), worker._Timer(1 if measured else 0)
+    turn = itertools.cycle(frames)
+    here, there = socket.socketpair()
+    answers, asked = FrameReader(here), FrameReader(there)
+
+    def work() -> None:
+        send_frame(here, next(turn))
+        message = messages.decode_to_worker(asked.read() or b"")
+        assert isinstance(message, messages.Work)
+        send_frame(there, messages.encode(worker._process(message, code, router, False, timer)))
+        answers.read()
+
+    return work
+
+
 def overhead(spark: SparkSession, quick: bool) -> dict[str, Any]:
-    """The chain of three no-op operators flat out, once with all measuring and once with none, both
-    at the same time, so that whatever else slows the machine slows both; in turns, as the one that
-    starts first might have the better of it."""
-    nothing: dict[str, Any] = {"timed_every": 0, "tracked_per_s": 0.001}
-    everything: dict[str, Any] = {}
-    shares = []
-    for turn in range(2 if quick else 6):
-        ways = [("with", everything), ("without", nothing)]
-        with contextlib.ExitStack() as stack:
-            running = {}
-            for name, options in ways[:: -1 if turn % 2 else 1]:
-                source = sj.sources.iterable(lambda: itertools.repeat(engine_benchmark.PAD))
-                topology = engine_benchmark.chain(source)
-                running[name] = stack.enter_context(
-                    sj.start(topology, spark=spark, batch_s=600, **options)
-                )
-            running["with"].await_idle(3.0)  # its source has no end
-            before = {name: engine_benchmark.served(of) for name, of in running.items()}
-            for _ in range(2 if quick else 4):
-                running["with"].await_idle(5.0)
-                running["with"].samples()
-            done = {n: engine_benchmark.served(of) - before[n] for n, of in running.items()}
-        shares.append(1 - done["with"] / done["without"])
+    """What measuring adds to the CPU time of the two loops that measure, a source's and a worker's,
+    in turns with and without in one process; and what that is of all the CPU time that a tuple
+    takes in the chain of three no-op operators flat out on Spark, which is the share of throughput
+    that it costs. Whole runs with and without waver far more on a shared machine than it costs."""
+    rounds = 20 if quick else 200
+    loops = {"source, 500 at once": (500, feeding)}
+    for size in (8, 64, 500):
+        loops[f"worker, {size} at once"] = size, functools.partial(working, size=size)
+    found: dict[str, Any] = {}
+    for name, (size, make) in loops.items():
+        ways = {measured: make(measured) for measured in (True, False)}
+        times = 10_000 // (size + 30)
+        costs, spent = [], []
+        for _ in range(rounds):
+            taken = dict.fromkeys(ways, 0.0)
+            for measured in (True, False, False, True):
+                began = time.process_time()
+                for _ in range(times):
+                    ways[measured]()
+                taken[measured] += time.process_time() - began
+            costs.append(taken[True] / taken[False] - 1)
+            spent.append(taken[False] / (2 * times * size))
+        found[name] = {
+            "us_per_tuple": statistics.median(spent) * 1e6,
+            "us_for_measuring": statistics.median(spent) * statistics.median(costs) * 1e6,
+            "share_of_the_loop": statistics.median(costs),
+            "standard_error": statistics.stdev(costs) / len(costs) ** 0.5,
+        }
+    chains = [
+        engine_benchmark.flat_out(spark, 100_000 if quick else 400_000, 500)
+        for _ in range(1 if quick else 5)
+    ]
+    tuple_us = statistics.median(flat["cpu_us_per_tuple"] for flat in chains)
+    source, work = found["source, 500 at once"], found["worker, 64 at once"]
+    added_us = source["us_for_measuring"] + 3 * work["us_for_measuring"]
     return {
-        "cost_each": shares,
-        "cost_in_throughput": statistics.fmean(shares),
-        "standard_error": statistics.stdev(shares) / len(shares) ** 0.5,
+        "loops": found,
+        "chain_us_per_tuple": tuple_us,
+        "cost_in_throughput": added_us / tuple_us,
         "bounds": {"cost_in_throughput": 0.02},
     }
 

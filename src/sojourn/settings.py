@@ -111,7 +111,7 @@ class EngineSettings(_Checked):
         "measure.every",
         "count",
         1,
-        "N_m: service time is taken of every so-many-th tuple of a worker, of eight at most of "
+        "N_m: service time is taken of every so-many-th tuple of a worker, of one at most of "
         "those handed over together; 0 turns it off, and with it all control.",
     )
     max_restarts: int = _knob(

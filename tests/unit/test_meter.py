@@ -48,15 +48,15 @@ def test_processor_seconds_follow_a_resize() -> None:
 @pytest.mark.parametrize(
     ("every", "bundles", "expected"),
     [
-        (0, [1, 500], [0, 0]),
-        (1, [1, 1, 8, 500], [1, 1, 8, 8]),
-        (3, [1, 1, 1, 1, 1, 1], [0, 0, 1, 0, 0, 1]),
-        (3, [4, 4, 4], [1, 1, 2]),
-        (100, [50, 50, 500], [0, 1, 5]),
+        (0, [1, 500], [-1, -1]),
+        (1, [1, 1, 8, 500], [0, 0, 0, 0]),
+        (3, [1, 1, 1, 1, 1, 1], [-1, -1, 0, -1, -1, 0]),
+        (3, [4, 4, 4], [2, 2, 2]),
+        (100, [50, 50, 500], [-1, 49, 99]),
     ],
 )
-def test_few_tuples_are_timed_where_they_are_many(
+def test_one_tuple_is_timed_of_those_handed_over_together(
     every: int, bundles: list[int], expected: list[int]
 ) -> None:
     timer = _Timer(every)
-    assert [len(timer.due(count)) for count in bundles] == expected
+    assert [timer.due(count) for count in bundles] == expected

@@ -73,8 +73,9 @@ class Feeder:
         self.origin: float | None = None
         self.tracked_per_s = tracked_per_s
         self.last: float | None = None
-        self.considered = 0
+        self.gaps = 0
         self.mean_gap_s = 0.0
+        self.chance = 1.0
         self.sending = False
 
     def run(self, sock: socket.socket) -> None:
@@ -143,6 +144,8 @@ class Feeder:
         read = shed = 0
         gap_s = gap_s2 = 0.0
         intended = now
+        gaps = -1 if self.last is None else 0  # before the first there is none
+        draw = self.router.ids.random
         while self.reader.ahead and read < _MAX_AT_ONCE and self.router.bytes < _MAX_BYTES:
             intended = self._intended(now)
             if intended > now:
@@ -159,20 +162,20 @@ class Feeder:
             if self.source.shed_after is not None and now - intended > self.source.shed_after:
                 shed += 1
                 continue
-            root = self.router.ids.getrandbits(63) if self._is_tracked(gap) else None
+            root = self.router.ids.getrandbits(63) if draw() < self.chance else None
             made = self.router.send((value,), root)
             if root is not None:
                 roots.append(m.Root(root, made, intended))
         if not read:
             return None
+        self._learn_pace(gaps + read, gap_s)
         return m.Fed(self.router.collect(), roots, read, shed, self.last or now, gap_s, gap_s2)
 
-    def _is_tracked(self, gap_s: float) -> bool:
-        """Each tuple with the same chance, such that about `tracked_per_s` of them are: were
-        those first in line after a stall preferred, the figures would be too high."""
-        self.considered += 1
-        if self.considered > 1:
-            weight = max(0.01, 1 / (self.considered - 1))
-            self.mean_gap_s += weight * (gap_s - self.mean_gap_s)
-        chance = max(0.001, self.tracked_per_s * self.mean_gap_s)
-        return self.considered == 1 or self.router.ids.random() < chance
+    def _learn_pace(self, gaps: int, gap_s: float) -> None:
+        """Each tuple is tracked with the same chance, such that about `tracked_per_s` of them are:
+        were those first in line after a stall preferred, the figures would be too high."""
+        if gaps:
+            self.gaps += gaps
+            weight = max(1 - 0.99**gaps, gaps / self.gaps)
+            self.mean_gap_s += weight * (gap_s / gaps - self.mean_gap_s)
+            self.chance = max(0.001, self.tracked_per_s * self.mean_gap_s)

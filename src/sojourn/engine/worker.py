@@ -20,8 +20,6 @@ from sojourn.engine.wire import FrameReader, Trace, send_frame
 from sojourn.sinks import Sink
 from sojourn.topology import Operator, Output
 
-_MOST_TIMED = 8  # of the tuples handed over together
-
 
 class Router:
     """Addresses results and gathers them by receiver until they are collected."""
@@ -225,20 +223,19 @@ def serve(
 
 
 class _Timer:
-    """Which tuples are timed: every so-many-th, and of those handed over together a few at the
-    most: the more there are, the less each takes, and the more timing would add to it."""
+    """Which tuples are timed: every so-many-th, but of those handed over together one at the most:
+    the more there are, the less each takes, and the more timing would add to it."""
 
     def __init__(self, every: int) -> None:
         self.every = every
         self.skip = every - 1
 
-    def due(self, count: int) -> range:
-        """Which of the next so many."""
+    def due(self, count: int) -> int:
+        """Which of the next so many; -1 for none."""
         if not self.every:
-            return range(0)
-        step = max(self.every, -(-count // _MOST_TIMED))
-        found = range(self.skip, count, step)
-        self.skip = (found[-1] + step if found else self.skip) - count
+            return -1
+        found = self.skip if self.skip < count else -1
+        self.skip = max(0, self.skip - count) if found < 0 else self.every - 1
         return found
 
 
@@ -249,18 +246,21 @@ def _process(
     acks: list[m.Ack] = []
     failed: list[m.DeadLetter] = []
     text: list[str] = []
-    timed, total, squares = 0, 0.0, 0.0
+    total = 0.0
     shards = work.shards or [-1] * len(work.payloads)
     prints = isinstance(code, SinkCode)
     clock = time.perf_counter
-    due = iter(timer.due(len(work.payloads)))
-    next_due = next(due, -1)
+    due = timer.due(len(work.payloads))
+    measured = iter(sorted({due, *traces} - {-1}) if traces else (due,))
+    next_measured = next(measured, -1)
+    trace: Trace | None = None
     began = clock()
     for index, payload in enumerate(work.payloads):
-        trace = traces.get(index) if traces else None
-        root = trace.root if trace else None
-        made = 0
-        started = clock() if index == next_due else 0.0
+        made, root, started = 0, None, 0.0
+        if index == next_measured:
+            trace = traces.get(index)
+            root = trace.root if trace else None
+            started = clock()
         try:
             # A tuple that fails half-way leaves no results, so they are gathered first.
             results = list(code.process(values.loads(payload), shards[index]))
@@ -272,22 +272,20 @@ def _process(
             if not keep_going:
                 return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
             failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
-        if started:
-            taken = clock() - started
-            next_due = next(due, -1)
-            timed += 1
-            total += taken
-            squares += taken * taken
-        if trace is not None:
-            acks.append(m.Ack(trace.root, trace.id ^ made, time.time()))
+        if index == next_measured:
+            if index == due:
+                total = clock() - started
+            if trace is not None:
+                acks.append(m.Ack(trace.root, trace.id ^ made, time.time()))
+            next_measured = next(measured, -1)
     return m.Done(
         groups=router.collect(),
         acks=acks,
         served=len(work.payloads),
         elapsed_s=clock() - began,
-        timed=timed,
+        timed=int(due >= 0),
         service_s=total,
-        service_s2=squares,
+        service_s2=total * total,
         failed=failed,
         text=text,
     )
