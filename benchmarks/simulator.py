@@ -5,12 +5,14 @@
     speed     M/M/10 with 200 000 customers, beside simpy and ciw in one run
     day       a day of video logo detection on 50 machines under control, on one core
     memory    whether memory grows with simulated time
+    handover  how long a busy processor of the engine waits between two tuples: simulator.handOver
     spark     the same topology of sleeping operators on Spark and simulated: mean and p99 sojourn
 
 Ends with code 1 where a figure misses its bound.
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -135,7 +137,7 @@ def logo_detection() -> tuple[sj.Topology, Workload]:
     service times as in examples/plans/vld.yaml."""
     t = sj.Topology("video-logo-detection")
     hours = tuple(
-        (3600.0, 130.0 * (1 + 0.5 * math.sin(2 * math.pi * (hour - 9) / 24))) for hour in range(24)
+        (3600.0, 130.0 * (1 + 0.3 * math.sin(2 * math.pi * (hour - 9) / 24))) for hour in range(24)
     )
     frames = t.source("frames", sj.sources.paced(lambda n: n, rate=hours))
     extract = t.operator("extract", same, frames, processors=70)
@@ -212,6 +214,36 @@ def nap(mean_s: float) -> Callable[[Any], list[Any]]:
     return sleep
 
 
+def handover(quick: bool) -> dict[str, Any]:
+    """source → nap → out flat out on Spark with one and with three processors that always have
+    something to do: what each takes for a tuple beyond its service time."""
+    import engine as engine_benchmark
+
+    from sojourn.engine.session import session
+
+    own = session(None, "local[8]", 8, "benchmark", 10)
+    waits = {}
+    for processors in (1, 3):
+        t = sj.Topology("busy")
+        source = t.source("source", sj.sources.iterable(itertools.count))
+        value = t.operator("nap", nap(0.020), source, processors=processors)
+        t.sink("out", sj.sinks.call(engine_benchmark.nothing), value)
+        with sj.start(t, spark=own, batch_s=600) as running:
+            running.driver.wait(lambda: False, 5)
+            running.samples()
+            running.driver.wait(lambda: False, 10 if quick else 60)
+            sample = running.samples().vertices["nap"]
+            assert sample.service_s is not None
+            waits[processors] = processors * sample.interval_s / sample.served - sample.service_s
+            running.__exit__(ValueError, None, None)  # there is no need to drain it
+    own.stop()
+    return {
+        "wait_ms": {str(n): wait_s * 1e3 for n, wait_s in waits.items()},
+        "setting_ms": SimulatorSettings().hand_over_s * 1e3,
+        "bounds": {},
+    }
+
+
 def spark(quick: bool) -> dict[str, Any]:
     """source → check → price → out at fixed processors on Spark, and simulated with the service
     times that were measured there."""
@@ -277,6 +309,7 @@ PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "speed": speed,
     "day": day,
     "memory": memory,
+    "handover": handover,
     "spark": spark,
 }
 

@@ -69,34 +69,49 @@ class Lane:
         return np.array(found), services[: len(found)]
 
     def _serve_unlike(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
-        near, *rest = self.rows
-        far = rest[0]
+        if len(self.rows) == 2:
+            return self._serve_near_and_far(ready, services, end_s)
         starts: list[float] = []
         times: list[float] = []
-        if len(rest) == 1:
-            rows = (ready.tolist(), near.times(services).tolist(), far.times(services).tolist())
-            near_free, far_free, replace = near.free, far.free, heapq.heapreplace
-            for time_s, if_near_s, if_far_s in zip(*rows, strict=True):
-                first, other = near_free[0], far_free[0]
-                if first <= time_s or first <= other:
-                    free, took = near_free, if_near_s
-                else:
-                    free, took, first = far_free, if_far_s, other
-                if first < time_s:  # noqa: PLR1730  # max() takes longer
-                    first = time_s
-                if first >= end_s:
-                    break
-                replace(free, first + took)
-                starts.append(first)
-                times.append(took)
-        else:
-            for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
-                taken = self.take(time_s, service_s, end_s)
-                if taken is None:
-                    break
-                starts.append(taken[0])
-                times.append(taken[1])
+        for time_s, service_s in zip(ready.tolist(), services.tolist(), strict=True):
+            taken = self.take(time_s, service_s, end_s)
+            if taken is None:
+                break
+            starts.append(taken[0])
+            times.append(taken[1])
         return np.array(starts), np.array(times)
+
+    def _serve_near_and_far(
+        self, ready: Times, services: Times, end_s: float
+    ) -> tuple[Times, Times]:
+        """The same as `take` for each, at half the time: most go far, which is the shorter way."""
+        near, far = self.rows
+        starts: list[float] = []
+        at_near: list[int] = []
+        near_times, times = near.times(services), far.times(services)
+        near_free, far_free = near.free, far.free
+        replace, start = heapq.heapreplace, starts.append
+        rows = (ready.tolist(), near_times.tolist(), times.tolist())
+        for time_s, if_near_s, if_far_s in zip(*rows, strict=True):
+            first_s = near_free[0]
+            if first_s > time_s and far_free[0] < first_s:
+                first_s = far_free[0]
+                if first_s < time_s:  # noqa: PLR1730  # as above
+                    first_s = time_s
+                if first_s >= end_s:
+                    break
+                replace(far_free, first_s + if_far_s)
+            else:
+                if first_s < time_s:  # noqa: PLR1730  # as above
+                    first_s = time_s
+                if first_s >= end_s:
+                    break
+                replace(near_free, first_s + if_near_s)
+                at_near.append(len(starts))
+            start(first_s)
+        times = times[: len(starts)].copy()
+        times[at_near] = near_times[at_near]
+        return np.array(starts), times
 
     def take(self, ready_s: float, service_s: float, end_s: float) -> tuple[float, float] | None:
         """The same for one tuple; None if it has to wait."""
