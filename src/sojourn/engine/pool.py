@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sojourn.engine import messages as m
 from sojourn.engine.wire import Bundle, Link, Trace, encode
+from sojourn.shards import evened
 
 # How long a worker should be busy with what it is given at once. Below it, handing over tuples
 # one at a time would cost more than it gains; above it, tuples would wait behind one worker
@@ -128,18 +129,8 @@ class Pool:
                 owned[owner].append(shard)
             else:
                 homeless.append(shard)
-        for shard in homeless:
-            least = min(staying, key=lambda w: len(owned[w]))
-            owned[least].append(shard)
-            self._assign(shard, least)
-        while True:
-            most = max(staying, key=lambda w: len(owned[w]))
-            least = min(staying, key=lambda w: len(owned[w]))
-            if len(owned[most]) <= len(owned[least]) + 1:
-                return
-            shard = owned[most].pop(0)
-            owned[least].append(shard)
-            self._assign(shard, least)
+        for shard, worker in evened(owned, homeless):
+            self._assign(shard, worker)
 
     def _heir(self, shard: int) -> Worker | None:
         """Who has a shard, or is about to."""

@@ -7,7 +7,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
 from sojourn.simulator.arrivals import Arrivals
 from sojourn.simulator.cluster import Cluster, Executor
 from sojourn.simulator.draws import Distribution, Times, quantum, squares
+from sojourn.simulator.flow import Edge, Inbox, Outputs
 from sojourn.simulator.lane import Seat
 from sojourn.simulator.station import Counts, Station
 from sojourn.simulator.trees import REPEATED, Roots, Trees
@@ -26,64 +27,6 @@ from sojourn.topology import Topology
 
 _LEAST_STEP_S = 0.001
 _SHEDDING_STEPS = 4  # looks at the backlog within the time after which a source sheds
-
-
-class _Inbox:
-    """Tuples on their way to a vertex."""
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[Times, Roots]] = []
-
-    def put(self, time_s: Times, root: Roots) -> None:
-        """Some more, in any order."""
-        if len(time_s):
-            self.parts.append((time_s, root))
-
-    def take(self, end_s: float, not_before_s: float) -> tuple[Times, Roots]:
-        """Those that are there before the end, in order; none is there before a stall is over."""
-        if not self.parts or not_before_s >= end_s:
-            return np.empty(0), np.empty(0, np.int64)
-        time_s = np.concatenate([part[0] for part in self.parts])
-        root = np.concatenate([part[1] for part in self.parts])
-        time_s = np.maximum(time_s, not_before_s)
-        order = np.argsort(time_s, kind="stable")
-        time_s, root = time_s[order], root[order]
-        size = int(np.searchsorted(time_s, end_s))
-        self.parts = [(time_s[size:], root[size:])] if size < len(time_s) else []
-        return time_s[:size], root[:size]
-
-
-@dataclass(frozen=True)
-class _Edge:
-    """Where tuples go, how long that takes, and which of the sender's outputs they are of."""
-
-    name: str
-    receiver: str
-    hop_s: float
-    output: int
-
-
-class _Outputs:
-    """How many tuples a vertex makes of one. All receivers of an output get each of them; outputs
-    that make one together at the most are a choice between them."""
-
-    def __init__(self, gains: list[float]) -> None:
-        total = sum(gains)
-        self.choice = len(gains) > 1 and total < 1.01
-        self.gains = [gain / max(1.0, total) for gain in gains] if self.choice else gains
-        self.plain = all(gain == 1.0 for gain in self.gains)
-
-    def counts(self, size: int, rng: np.random.Generator) -> list[Roots]:
-        """Tuples of each output, for each of so many."""
-        if self.choice:
-            chosen = np.searchsorted(np.cumsum(self.gains), rng.random(size), side="right")
-            return [(chosen == number).astype(np.int64) for number in range(len(self.gains))]
-        found = []
-        for gain in self.gains:
-            whole = math.floor(gain)
-            counts = np.full(size, whole, np.int64)
-            found.append(counts + (rng.random(size) < gain - whole) if gain > whole else counts)
-        return found
 
 
 class SimulatedEngine:
@@ -149,7 +92,7 @@ class SimulatedEngine:
         for name in topology.sinks:
             load = workload.operators.get(name, sink)
             self.stations[name] = Station(name, load, False, 1, 1, self.rngs[name])
-        self.edges: dict[str, list[_Edge]] = {name: [] for name in topology.vertices}
+        self.edges: dict[str, list[Edge]] = {name: [] for name in topology.vertices}
         onward: dict[str, list[str]] = {name: [] for name in topology.vertices}
         gains: dict[str, dict[str | None, list[float]]] = {name: {} for name in topology.vertices}
         for edge in topology.edges:
@@ -159,16 +102,16 @@ class SimulatedEngine:
             # Feedback goes back to the sources first, and from there like all others.
             delay = 2 * hop if edge.feedback else hop
             number = list(outputs).index(edge.output)
-            self.edges[edge.sender].append(_Edge(edge.name, edge.receiver, delay, number))
+            self.edges[edge.sender].append(Edge(edge.name, edge.receiver, delay, number))
             onward[edge.sender].append(edge.receiver)
         self.outputs = {
-            name: _Outputs([statistics.fmean(of) for of in outputs.values()])
+            name: Outputs([statistics.fmean(of) for of in outputs.values()])
             for name, outputs in gains.items()
         }
         self.order = [g for g in groups(onward) if g[0] in self.stations]
         self.looping = [is_loop(group, onward) for group in self.order]
         self.reached = {name: _reached(name, onward) for name in topology.sources}
-        self.inboxes = {name: _Inbox() for name in self.stations}
+        self.inboxes = {name: Inbox() for name in self.stations}
         self.arrivals = {
             name: Arrivals(load, self.rngs[name]) for name, load in workload.sources.items()
         }
@@ -434,7 +377,7 @@ class SimulatedEngine:
         self._stall(self.settings.recover_s)
         for station in self.stations.values():
             station.forget(self.now_s)
-            self.inboxes[station.name] = _Inbox()
+            self.inboxes[station.name] = Inbox()
         for name, log in self.logs.items():
             if not log:
                 continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sojourn.shards import evened
 from sojourn.simulator.draws import Times, quantized, squares
 from sojourn.simulator.lane import Lane, Seat
 from sojourn.simulator.trees import Roots
@@ -342,14 +343,6 @@ def _even(owner: Numbers, home: Numbers, lane_home: Numbers) -> Numbers:
         homeless: list[int] = []
         for shard in np.flatnonzero(home == executor).tolist():
             owned.get(int(owner[shard]), homeless).append(shard)
-        for shard in homeless:
-            owned[min(lanes, key=lambda lane: len(owned[lane]))].append(shard)
-        while True:
-            most = max(lanes, key=lambda lane: len(owned[lane]))
-            least = min(lanes, key=lambda lane: len(owned[lane]))
-            if len(owned[most]) <= len(owned[least]) + 1:
-                break
-            owned[least].append(owned[most].pop(0))
-        for lane, shards in owned.items():
-            new[shards] = lane
+        for shard, lane in evened(owned, homeless):
+            new[shard] = lane
     return new

@@ -1,0 +1,25 @@
+"""Which worker has which shard."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TypeVar
+
+Owner = TypeVar("Owner", bound=Hashable)
+
+
+def evened(
+    owned: dict[Owner, list[int]], homeless: Sequence[int] = ()
+) -> Iterator[tuple[int, Owner]]:
+    """The fewest moves, each a shard and who gets it, after which all have equally many, or one
+    more. Whom shards belong to is changed with each."""
+    for shard in homeless:
+        least = min(owned, key=lambda owner: len(owned[owner]))
+        owned[least].append(shard)
+        yield shard, least
+    while True:
+        most = max(owned, key=lambda owner: len(owned[owner]))
+        least = min(owned, key=lambda owner: len(owned[owner]))
+        if len(owned[most]) <= len(owned[least]) + 1:
+            return
+        shard = owned[most].pop(0)
+        owned[least].append(shard)
+        yield shard, least
