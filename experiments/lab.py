@@ -8,6 +8,7 @@ import json
 import math
 import random
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +26,9 @@ from sojourn.engine.machines import LocalPool
 from sojourn.ports import Samples
 from sojourn.queueing import Network, Station, traffic
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
+from sojourn.simulate import settings_for
 from sojourn.simulator import Distribution, OperatorLoad, SimulatedEngine, SourceLoad, Workload
+from sojourn.simulator.machines import SimulatedPool
 
 INTERVAL_S = 2.5
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
@@ -222,6 +225,7 @@ class Lab:
         """End Spark, if it was started."""
         if self.spark is not None:
             self.spark.stop()
+            self.spark = None
 
     def controlled(
         self,
@@ -244,6 +248,56 @@ class Lab:
                 passed_s += settings.interval_s
                 loop.advise = passed_s < act_from_s
                 loop.tick()
+        return records
+
+    def on_machines(
+        self,
+        shape: Shape,
+        allocation: Mapping[str, int],
+        conf: Sequence[str],
+        max_sojourn: str,
+        seconds: float,
+        act_from_s: float,
+    ) -> list[Record]:
+        """Under control on machines that come and go, real ones on Spark; nothing is changed before
+        a time."""
+        records: list[Record] = []
+        conf = [*conf, "batch=10min"]
+        if self.engine == "spark":
+            self.close()  # the cluster has a Spark of its own
+            with tempfile.TemporaryDirectory() as checkpoint:
+                made = sj.controlled(
+                    shape.topology(allocation, sleep=True),
+                    checkpoint=checkpoint,
+                    max_sojourn=max_sojourn,
+                    conf=conf,
+                    advise=True,
+                    on_tick=records.append,
+                )
+                with made:
+                    made.wait(act_from_s)
+                    made.loop.advise = False
+                    made.wait(seconds - act_from_s)
+            return records
+        settings = settings_for(None, conf, max_sojourn=max_sojourn)
+        simulated = SimulatedEngine(
+            shape.topology(allocation, sleep=False),
+            shape.workload(),
+            settings[2],
+            settings[0],
+            seed=1,
+            machines=-(-sum(allocation.values()) // settings[1].machine_processors),
+            machine_processors=settings[1].machine_processors,
+        )
+        pool = SimulatedPool(simulated, settings[1].max_machines)
+        controller = Controller(shape_of(simulated.topology), settings[1])
+        loop = ControlLoop(
+            simulated, controller, Negotiator(pool, pool.begin), [records.append], advise=True
+        )
+        while simulated.now_s < seconds:
+            simulated.advance(simulated.now_s + settings[1].interval_s)
+            loop.advise = simulated.now_s < act_from_s
+            loop.tick()
         return records
 
     def measure(

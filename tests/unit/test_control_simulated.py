@@ -1,7 +1,9 @@
 """The control loop over the simulated engine: hours of load in seconds. The same topologies on
 Spark are in tests/spark/test_promise.py and benchmarks/control.py."""
 
+import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,3 +121,28 @@ def test_what_is_no_longer_needed_is_given_back() -> None:
     assert sum(summary.changes[-1].after.values()) <= 4
     assert summary.within_target is not None
     assert summary.within_target > 0.95 * summary.ready
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_machine_that_was_asked_for_is_not_given_back_and_asked_for_again(seed: int) -> None:
+    """Its coming and going stalls tuples, which would make it look needed and then not."""
+    service_s = {"extract": 0.2375, "match": 0.26}
+    arrivals = SourceLoad(((1.0, 28.0),), Distribution("uniform", 1.0))
+    simulation = pair(
+        service_s,
+        {"extract": 8, "match": 8},
+        arrivals,
+        seed,
+        max_sojourn_s=0.54,
+        interval_s=10.0,
+        quiet_s=20.0,
+        machine_processors=5,
+        max_machines=8,
+    )
+    capacities: list[int | None] = []
+    replace(simulation, machines=4).run(on_tick=lambda record: capacities.append(record.capacity))
+    changes = [pair for pair in itertools.pairwise(capacities) if pair[0] != pair[1]]
+    assert capacities[0] == 20
+    assert capacities[-1] is not None
+    assert capacities[-1] > 20
+    assert len(changes) <= 2

@@ -92,7 +92,18 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         fewer = _fewer(s, target_s)
         if fewer is not None:
             return fewer
-    return _move(s, measured, target_s, expected)
+    found = _move(s, measured, target_s, expected)
+    if found.action is Action.HOLD and s.limits.capacity is not None:
+        return replace(found, needed=_room(s, target_s, s.limits.capacity))
+    return found
+
+
+def _room(s: Situation, target_s: float, capacity: int) -> int:
+    """For how many processors there should still be room. A machine that goes or comes stalls
+    tuples, so it is kept as long as its processors would not be given back if they were in use."""
+    plan = _ample(s, target_s)
+    needed = capacity if plan is None else s.total(plan.allocation)
+    return min(capacity, max(needed, s.total(s.current)))
 
 
 def behind(s: Situation) -> str:
@@ -139,18 +150,13 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
 
 
 def _fewer(s: Situation, target_s: float) -> Decision | None:
-    """Give processors back, if all the time for `quiet_s` fewer would have kept the target, with
-    twice the headroom of a change the other way and as much more load, or as much as chance may
-    have hidden, so that it is not the next to come."""
+    """Give processors back, if all the time for `quiet_s` fewer would have been ample."""
     smooth = metric_of(s.smooth.sojourn, s.settings.percentile)
     low = s.settings.min_sojourn_s
     if smooth is None or (low is not None and smooth >= low):
         return None
-    share = max(0.1, 1 - 2 * s.settings.headroom)
-    chance = max(_error(s, name) for name in s.wanted)
-    busier = _busier(s.newest, 1 + max(s.settings.headroom, chance))
-    plan, note = _fewest(s, busier, share * target_s, None, exact=True)
-    if note or not plan.feasible:
+    plan = _ample(s, target_s)
+    if plan is None:
         return None
     now = _operators_of(s, plan)
     enough = {n: max(k, s.memory.enough.get(n, 0)) for n, k in now.items()}
@@ -168,6 +174,17 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
     then = s.estimate(s.newest, enough)
     reason = f"{why}: {_from_to(s, enough)}, {told(then)} expected"
     return Decision(Action.REMOVE, reason, enough, _known(then), s.total(enough), enough=enough)
+
+
+def _ample(s: Situation, target_s: float) -> Plan | None:
+    """The fewest processors that keep the target with twice the headroom of a change the other way
+    and as much more load, or as much as chance may have hidden, so that it is not the next to
+    come; None if none do."""
+    share = max(0.1, 1 - 2 * s.settings.headroom)
+    chance = max(_error(s, name) for name in s.wanted)
+    busier = _busier(s.newest, 1 + max(s.settings.headroom, chance))
+    plan, note = _fewest(s, busier, share * target_s, None, exact=True)
+    return plan if plan.feasible and not note else None
 
 
 def _busier(network: Network, factor: float) -> Network:
