@@ -95,9 +95,13 @@ def messages(settings: Settings) -> tuple[Callable[[], Iterable[Any]], int | Non
             yield from file
 
     try:
+        with path.open("rb") as file:
+            is_text = b"\0" not in file.read(1 << 16)
         count = sum(1 for _ in lines())
     except OSError as error:
         raise sj.InputError(f"{path}: cannot be read: {error.strerror}") from None
+    if not is_text:
+        raise sj.InputError(f"{path}: is not text; give a file with a message per line")
     if not count:
         raise sj.InputError(f"{path}: is empty; give a message per line")
     return lines, count if settings.count is None else min(count, settings.count)
@@ -209,16 +213,23 @@ def main() -> None:
     for name, kind in (("window", int), ("rate", float), ("support", float), ("cap", int),
                        ("count", int), ("seed", int), ("file", str), ("out", str)):  # fmt: skip
         parser.add_argument(f"--{name}", type=kind)
+    parser.add_argument("--on-error", choices=("fail", "skip", "dead-letter"))
     given = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}
     if "file" not in given:
         given = {"count": 2_000, "window": 1_000, **given}
     settings = Settings(**given)
-    with sj.start(topology(settings)) as running:
+    try:
+        made = topology(settings)
+    except sj.InputError as error:
+        parser.error(str(error))
+    with sj.start(made) as running:
         running.await_idle()
+        dropped = running.samples().vertices["generate"].dropped
     for words in sorted(maximal_patterns(settings), key=lambda found: (-len(found), found)):
         print(" ".join(words))
     capped = sum(1 for _ in lines_of(f"{settings.out}/capped"))
     print(f"{capped} messages had more than {settings.cap} words, of which so many were used")
+    print(f"{dropped} lines, entering or leaving, could not be read")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Video logo detection (DRS, ToN 2017, §V-A): which of sixteen logos are in each frame of a video.
 
     sojourn run examples/vld.py --max-sojourn 2s
-    python examples/vld.py [--count 50] [--video FILE | --camera 0]
+    python examples/vld.py [--count 50] [--video FILE | --camera 0] [--rate 13 | --rate 60:6,60:12]
 
     frames ─→ extract ─→ match ─→ aggregate ─→ logos
 
@@ -16,6 +16,7 @@ import argparse
 import importlib.util
 import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ import sojourn as sj
 
 Image = Any  # an array of grey levels
 WIDTH, HEIGHT, LOGO = 640, 360, 128
+_STATED_TOO_MANY = 2  # frames that a good video may lack of those it says it has
 LOGOS = (
     ("astronaut.png", 192, 0), ("astronaut.png", 128, 320), ("camera.png", 256, 128),
     ("chelsea.png", 128, 0), ("coffee.png", 0, 64), ("coffee.png", 448, 256),
@@ -39,7 +41,7 @@ LOGOS = (
 class Settings:
     """The stream, and what counts as found."""
 
-    rate: float = 13.0  # frames per second, uniform gaps as in the paper
+    rate: Any = None  # frames per second, or steps of (seconds, rate); the paper's unless given
     count: int | None = None
     seed: int = 0
     features: int = 200  # of a frame, the strongest
@@ -51,6 +53,12 @@ class Settings:
     video: str | None = None
     camera: int | None = None
     on_error: Any = "fail"
+
+
+def paper_rates(seed: int) -> tuple[tuple[float, float], ...]:
+    """A frame rate uniform in [1, 25], anew every second for an hour; the last goes on."""
+    draw = random.Random(seed)
+    return tuple((1.0, draw.uniform(1, 25)) for _ in range(3600))
 
 
 def vision() -> Any:
@@ -126,18 +134,22 @@ class Frames(sj.Source):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.pace = sj.sources.Pace(settings.rate, "uniform", settings.seed)
+        rate = paper_rates(settings.seed) if settings.rate is None else settings.rate
+        self.pace = sj.sources.Pace(rate, "constant", settings.seed)
 
     def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
         cv2 = vision()
         from_file = self.settings.video is not None
         video = cv2.VideoCapture(self.settings.video if from_file else self.settings.camera)
+        stated = video.get(cv2.CAP_PROP_FRAME_COUNT) if from_file else math.inf
+        most = math.inf if self.settings.count is None else self.settings.count
         for number in itertools.count(1):
             fine, frame = video.read()
-            if not fine or (self.settings.count is not None and number > self.settings.count):
+            if number > most or (not fine and number > stated - _STATED_TOO_MANY):
                 return
             if not from_file or number > (position or 0):
-                yield (number - 1, encoded(frame)), number
+                # A frame that cannot be read is sent on empty, for `on_error` to deal with.
+                yield (number - 1, encoded(frame) if fine else b""), number
 
 
 def frames(settings: Settings) -> sj.Source:
@@ -146,8 +158,8 @@ def frames(settings: Settings) -> sj.Source:
         shown = logos()
         return sj.sources.paced(
             lambda number: (number, encoded(composed(number, settings.seed, shown))),
-            rate=settings.rate,
-            arrivals="uniform",
+            rate=paper_rates(settings.seed) if settings.rate is None else settings.rate,
+            arrivals="constant",
             count=settings.count,
             seed=settings.seed,
         )
@@ -175,9 +187,10 @@ def extract(settings: Settings) -> type[sj.Operator]:
 
             cv2 = vision()
             number, jpeg = frame
-            picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_GRAYSCALE)
+            data = np.frombuffer(jpeg, np.uint8)
+            picture = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE) if len(data) else None
             if picture is None:
-                raise ValueError(f"frame {number} cannot be decoded")
+                raise ValueError(f"frame {number} cannot be decoded: it is broken or cut off")
             _, features = self.sift.detectAndCompute(picture, None)
             if features is None:
                 features = np.empty((0, 128), np.float32)
@@ -278,22 +291,41 @@ def results(directory: str) -> list[dict[str, Any]]:
     return lines
 
 
+def steps(text: str) -> Any:
+    """A rate, or rates with how many seconds each lasts."""
+    try:
+        if ":" not in text:
+            return float(text)
+        return tuple((float(s), float(r)) for s, r in (step.split(":") for step in text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be frames per second, or seconds:rate,…; got {text!r}"
+        ) from None
+
+
 def main() -> None:
     """Run over some frames and print what was found."""
     parser = argparse.ArgumentParser(description="video logo detection")
     kinds: tuple[tuple[str, Callable[[str], Any]], ...] = (
-        ("count", int), ("rate", float), ("seed", int), ("video", str), ("camera", int),
+        ("count", int), ("rate", steps), ("seed", int), ("video", str), ("camera", int),
         ("out", str), ("features", int),
     )  # fmt: skip
     for name, kind in kinds:
         parser.add_argument(f"--{name}", type=kind)
+    parser.add_argument("--on-error", choices=("fail", "skip", "dead-letter"))
     given = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}
     settings = Settings(**{"count": 50, **given})
-    with sj.start(topology(settings)) as running:
+    try:
+        made = topology(settings)
+    except sj.InputError as error:
+        parser.error(str(error))
+    with sj.start(made) as running:
         running.await_idle()
+        dropped = running.samples().vertices["extract"].dropped
     found = results(settings.out)
     for frame in sorted(found, key=lambda one: int(one["frame"])):
         print(frame["frame"], " ".join(LOGOS[logo][0] for logo in frame["logos"]) or "none")
+    print(f"{dropped} frames could not be read")
     if settings.video is None and settings.camera is None:
         precision, recall = scores(found, settings.seed)
         print(f"precision {precision:.3f}, recall {recall:.3f}")

@@ -3,45 +3,28 @@ time that a tuple takes in all: the model leaves out what carrying tuples costs,
 estimated sojourn falls towards 1 as operators work longer. Theirs went from 0.567 to 309.1 ms. On
 real CPU-bound operators, so on Spark only."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
-from lab import Finding, Lab, summed
+from lab import Finding, Lab, example, summed
 
 import sojourn as sj
 from sojourn.queueing import Network, Station
 
+chain = example("chain")
+NAMES = chain.NAMES
 ENGINES = ("spark",)
 TOTAL_MS = (0.567, 3.0, 15.0, 75.0, 309.1)
-NAMES = ("first", "second", "third")
 BUSY = 0.4  # cores in all
-
-
-def burn(seconds: float) -> Callable[[Any], list[Any]]:
-    """An operator that computes for so long."""
-
-    def compute(value: Any) -> list[Any]:
-        end = time.thread_time() + seconds
-        while time.thread_time() < end:
-            pass
-        return [value]
-
-    return compute
 
 
 def run(lab: Lab) -> Finding:
     """Each CPU time at the same share of the cores."""
     points = []
     for total_ms in TOTAL_MS:
-        each_s = total_ms / 1e3 / len(NAMES)
         rate = min(200.0, BUSY / (total_ms / 1e3))
-        t = sj.Topology("burn")
-        value = t.source("source", sj.sources.paced(lambda n: n, rate=rate))
-        for name in NAMES:
-            value = t.operator(name, burn(each_s), value)
-        t.sink("out", sj.sinks.call(lambda _: None), value)
-        with sj.start(t, spark=lab.session(), batch_s=600.0) as running:
+        each_ms = (total_ms / len(NAMES),) * len(NAMES)
+        topology = chain.topology(chain.Settings(rate, cpu=each_ms, sleep=(0.0, 0.0, 0.0)))
+        with sj.start(topology, spark=lab.session(), batch_s=600.0) as running:
             running.await_idle(4.0)  # its source has no end
             running.samples()
             parts = []

@@ -4,10 +4,12 @@ or in the simulator, and what comes out: figures, a plot, rows beside the paper'
 On Spark, operators sleep for the times that the real ones would work, so that two cores can host
 the papers' 22 processors; every report says which engine it comes from."""
 
+import importlib
 import json
 import math
 import random
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +34,14 @@ from sojourn.simulator.machines import SimulatedPool
 
 INTERVAL_S = 2.5
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
+
+
+def example(name: str) -> Any:
+    """One of the applications that come with the project."""
+    folder = str(Path(__file__).parent.parent / "examples")
+    if folder not in sys.path:
+        sys.path.append(folder)
+    return importlib.import_module(name)
 
 
 @dataclass(frozen=True)
@@ -218,7 +228,7 @@ class Lab:
         from sojourn.engine.session import session
 
         if self.spark is None:
-            self.spark = session(None, "local[12]", 12, "experiments", 10)
+            self.spark = session(None, "local[40]", 40, "experiments", 10)
         return self.spark
 
     def close(self) -> None:

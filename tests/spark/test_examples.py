@@ -1,11 +1,16 @@
 """The papers' applications on Spark, with their answers checked."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import fpd
+import pytest
 import vld
+from conftest import results
 from pyspark.sql import SparkSession
 from test_fpd import mined
+from test_vld import filmed
 
 import sojourn as sj
 
@@ -13,30 +18,57 @@ import sojourn as sj
 def test_frequent_patterns_equal_those_of_an_independent_miner(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """Of a file with lines that are no messages, which are counted and left out."""
+    zipf = fpd.Zipf(vocabulary=80, seed=0)
+    lines = [json.dumps(zipf.message(number)) for number in range(1000)]
+    broken = (3, 250, 599, 600, 998)
+    for number in broken:
+        lines[number] = lines[number][:-3]
+    file = tmp_path / "messages.jsonl"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     settings = fpd.Settings(
-        window=400, count=1000, rate=250.0, support=0.02, vocabulary=80, cap=4, out=str(tmp_path)
+        window=400,
+        rate=250.0,
+        support=0.02,
+        cap=4,
+        out=str(tmp_path),
+        file=str(file),
+        on_error="skip",
     )
     topology = fpd.topology(settings)
     with sj.start(topology, spark=spark, batch_s=3) as running:
         running.resize({"generate": 2, "detect": 3})
         assert running.await_idle(120)
-    zipf = fpd.Zipf(settings.vocabulary, settings.seed)
-    window = [zipf.message(number) for number in range(600, 1000)]
+        # Those that leave the window were not read when they entered it either.
+        assert running.samples().vertices["generate"].dropped == len(broken) + 3
+    fine = [number for number in range(1000) if number not in broken]
+    window = [zipf.message(number) for number in fine if number >= 600]
     expected = mined([words[:4] for words in window], settings.threshold)
     assert fpd.maximal_patterns(settings) == expected
     assert max(map(len, expected)) >= 2
-    capped = sum(len(zipf.message(number)) > 4 for number in range(1000))
+    capped = sum(len(zipf.message(number)) > 4 for number in fine)
     assert sum(1 for _ in fpd.lines_of(f"{tmp_path}/capped")) == capped
 
 
-def test_logos_are_detected(spark: SparkSession, tmp_path: Path) -> None:
-    settings = vld.Settings(count=50, rate=10.0, out=str(tmp_path))
-    topology = vld.topology(settings)
-    with sj.start(topology, spark=spark, batch_s=30) as running:
+@pytest.mark.parametrize("kind", ["composed", "a video that is cut off"])
+def test_logos_are_detected(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    settings = vld.Settings(count=40, rate=10.0, out=str(tmp_path / "out"))
+    broken = set()
+    if kind != "composed":
+        path = filmed(tmp_path / "cut.avi", 40)
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * 0.8)])
+        settings = replace(settings, video=str(path), on_error="dead-letter")
+        broken = {n for (n, jpeg), _ in vld.frames(settings).read(None) if not jpeg}
+        assert broken
+    checkpoint = tmp_path / "checkpoint"
+    with sj.start(vld.topology(settings), spark=spark, checkpoint=checkpoint) as running:
         running.resize({"extract": 2})
         assert running.await_idle(120)
-    found = vld.results(str(tmp_path))
-    assert sorted(frame["frame"] for frame in found) == list(range(50))
+        assert running.samples().vertices["extract"].dropped == len(broken)
+    found = vld.results(settings.out)
+    assert {frame["frame"] for frame in found} | broken == set(range(len(found) + len(broken)))
     precision, recall = vld.scores(found, settings.seed)
     assert precision > 0.9
     assert recall > 0.9
+    letters = results(checkpoint / "sojourn" / "dead-letters" / "extract")
+    assert len(letters) == len(broken)

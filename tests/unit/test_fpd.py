@@ -85,8 +85,13 @@ def test_other_lines_are_errors(line: str) -> None:
 
 
 def test_a_file_must_have_messages(tmp_path: Path) -> None:
-    for name, message in (("none", "cannot be read"), ("empty", "is empty")):
-        (tmp_path / "empty").touch()
+    (tmp_path / "empty").touch()
+    (tmp_path / "picture").write_bytes(b"PNG\0\0\n\1\n")
+    for name, message in (
+        ("none", "cannot be read"),
+        ("empty", "is empty"),
+        ("picture", "is not text"),
+    ):
         with pytest.raises(sj.InputError, match=message):
             fpd.topology(fpd.Settings(file=str(tmp_path / name)))
     (tmp_path / "messages").write_text("a b\nb c\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """Logo detection of examples/vld.py, without Spark: right about composed frames, and clear about
 what is no video."""
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,43 @@ def test_a_video_must_be_one(tmp_path: Path) -> None:
             vld.topology(vld.Settings(video=str(path)))
 
 
-def test_a_videos_frames_are_read_from_a_position_on(tmp_path: Path) -> None:
-    cv2, path, shown = vld.vision(), str(tmp_path / "short.avi"), vld.logos()
-    writer = cv2.VideoWriter(path, cv2.VideoWriter_fourcc(*"MJPG"), 25, (vld.WIDTH, vld.HEIGHT))
-    for number in range(5):
+def filmed(path: Path, count: int) -> Path:
+    """A video of composed frames."""
+    cv2, shown = vld.vision(), vld.logos()
+    kind = cv2.VideoWriter_fourcc(*"MJPG")
+    writer = cv2.VideoWriter(str(path), kind, 25, (vld.WIDTH, vld.HEIGHT))
+    for number in range(count):
         writer.write(cv2.cvtColor(vld.composed(number, 0, shown), cv2.COLOR_GRAY2BGR))
     writer.release()
+    return path
+
+
+def test_what_a_video_that_is_cut_off_lacks_is_corrupt_frames(tmp_path: Path) -> None:
+    path = filmed(tmp_path / "cut.avi", 20)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    found = [value for value, _ in vld.frames(vld.Settings(video=str(path))).read(None)]
+    numbers = [number for number, frame in found if not frame]
+    assert numbers
+    assert numbers[0] > 5
+    assert numbers == list(range(numbers[0], len(found)))
+    assert len(found) >= 18
+    with pytest.raises(ValueError, match=f"frame {numbers[0]} cannot be decoded"):
+        list(opened(vld.extract(vld.Settings())).process((numbers[0], b"")))
+
+
+def test_frame_rates_are_the_papers_or_as_given() -> None:
+    rates = [rate for _, rate in vld.paper_rates(0)]
+    assert min(rates) >= 1
+    assert max(rates) <= 25
+    assert 12 < sum(rates) / len(rates) < 14
+    assert vld.steps("13") == 13.0
+    assert vld.steps("60:6,60:12") == ((60.0, 6.0), (60.0, 12.0))
+    with pytest.raises(argparse.ArgumentTypeError, match="got '6:'"):
+        vld.steps("6:")
+
+
+def test_a_videos_frames_are_read_from_a_position_on(tmp_path: Path) -> None:
+    path = str(filmed(tmp_path / "short.avi", 5))
     source = vld.frames(vld.Settings(video=path))
     assert [position for _, position in source.read(None)] == [1, 2, 3, 4, 5]
     assert [value[0] for value, _ in source.read(3)] == [3, 4]

@@ -1,0 +1,93 @@
+"""Three operators in a row, each of which computes or sleeps for a given time per tuple (DRS, ICDCS
+2015, fig. 8): to see what a tuple costs beyond its operators, or how many processors a load takes.
+
+    sojourn run examples/chain.py --max-sojourn 200ms
+    python examples/chain.py [--cpu 5 5 5] [--sleep 0 20 0] [--rate 20] [--seconds 10]
+
+    numbers ─→ first ─→ second ─→ third ─→ (nothing)
+
+Times are in milliseconds per tuple, one for each operator; an operator with both first computes.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sojourn as sj
+
+NAMES = ("first", "second", "third")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Tuples per second, and milliseconds for each of the three operators."""
+
+    rate: float = 20.0
+    cpu: tuple[float, ...] = (0.0, 0.0, 0.0)
+    sleep: tuple[float, ...] = (20.0, 40.0, 10.0)
+    seed: int = 0
+
+
+def work(cpu_ms: float, sleep_ms: float) -> Callable[[int], list[int]]:
+    """An operator that takes so long."""
+
+    def take(value: int) -> list[int]:
+        end = time.thread_time() + cpu_ms / 1e3
+        while time.thread_time() < end:
+            pass
+        if sleep_ms:
+            time.sleep(sleep_ms / 1e3)
+        return [value]
+
+    return take
+
+
+DEFAULTS = Settings()
+
+
+def topology(settings: Settings = DEFAULTS) -> sj.Topology:
+    """numbers → first → second → third."""
+    for name, times in (("cpu", settings.cpu), ("sleep", settings.sleep)):
+        if len(times) != len(NAMES) or not all(0 <= ms < float("inf") for ms in times):
+            raise sj.InputError(
+                f"{name} must be {len(NAMES)} times in milliseconds, none below zero; got {times}"
+            )
+    t = sj.Topology("chain")
+    source = sj.sources.paced(lambda number: number, rate=settings.rate, seed=settings.seed)
+    value = t.source("numbers", source)
+    for name, cpu_ms, sleep_ms in zip(NAMES, settings.cpu, settings.sleep, strict=True):
+        value = t.operator(name, work(cpu_ms, sleep_ms), value)
+    t.sink("nothing", sj.sinks.call(lambda _: None), value)
+    return t
+
+
+def main() -> None:
+    """Run for a while and print what was measured."""
+    parser = argparse.ArgumentParser(description="three operators that compute or sleep")
+    parser.add_argument("--cpu", type=float, nargs=3, default=DEFAULTS.cpu, metavar="MS")
+    parser.add_argument("--sleep", type=float, nargs=3, metavar="MS")
+    parser.add_argument("--rate", type=float, default=DEFAULTS.rate)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    options = parser.parse_args()
+    sleep = options.sleep
+    if sleep is None:
+        sleep = (0.0, 0.0, 0.0) if any(options.cpu) else DEFAULTS.sleep
+    settings = Settings(options.rate, tuple(options.cpu), tuple(sleep))
+    try:
+        made = topology(settings)
+    except sj.InputError as error:
+        parser.error(str(error))
+    with sj.start(made) as running:
+        running.await_idle(options.seconds)  # its source has no end
+        measured = running.samples()
+    for name in NAMES:
+        sample = measured.vertices[name]
+        service = "nothing yet" if sample.service_s is None else f"{sample.service_s * 1e3:.2f} ms"
+        print(f"{name}: {sample.served} tuples, {service} each")
+    if measured.sojourn is not None:
+        print(f"sojourn: {measured.sojourn.mean_s * 1e3:.2f} ms on average")
+
+
+if __name__ == "__main__":
+    main()
