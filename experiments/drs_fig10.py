@@ -4,7 +4,7 @@ underestimates more the higher the load."""
 
 from typing import Any
 
-from lab import Finding, Lab, Shape
+from lab import Finding, Lab, Measured, Shape
 
 from sojourn.simulator import Distribution, SourceLoad
 
@@ -31,9 +31,12 @@ def run(lab: Lab) -> Finding:
     """Both allocations at both rates, beside both models."""
     figures: dict[str, Any] = {}
     rows, words, holds = [], [], True
-    for rate in RATES:
+
+    def measured(rate: float) -> list[Measured]:
+        return lab.measure(shape(rate), PAIR, lab.seconds(30, 120))
+
+    for rate, results in zip(RATES, lab.each(measured, RATES), strict=True):
         made = shape(rate)
-        results = lab.measure(made, PAIR, lab.seconds(30, 120))
         models = {model: made.network(model) for model in ("mmk", "gigk")}
         picks = {model: min(PAIR, key=network.mean_sojourn) for model, network in models.items()}
         best = min(results, key=lambda m: m.mean_s)

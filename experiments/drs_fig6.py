@@ -1,8 +1,8 @@
 """DRS ToN fig. 6: mean and deviation of the sojourn for the recommended allocation of 22 processors
 and its five nearest neighbours, of video logo detection and frequent pattern detection. Theirs is
-the measured best: (10:11:1) and (6:13:3)."""
+the measured best: (10:11:1) and (6:13:3). Logo detection is five times as fast here, pattern
+detection a fifth, so that there are enough tuples, and not too many."""
 
-from functools import partial
 from typing import Any
 
 from lab import Finding, Lab, Measured, Shape, fpd, neighbours, vld
@@ -22,10 +22,14 @@ def measured(lab: Lab) -> dict[str, list[Measured]]:
         allocations = [best, *neighbours(network, best)]
         return lab.measure(shape, allocations, lab.seconds(12, 60))
 
-    return {shape.name: lab.once(f"fig6-{shape.name}", partial(of, shape)) for shape in SHAPES}
+    def all_of_them() -> dict[str, list[Measured]]:
+        return dict(zip((s.name for s in SHAPES), lab.each(of, SHAPES), strict=True))
+
+    found: dict[str, list[Measured]] = lab.once("fig6", all_of_them)
+    return found
 
 
-SHAPES = (vld(), fpd())
+SHAPES = (vld(scale=5.0), fpd())
 
 
 def run(lab: Lab) -> Finding:

@@ -4,8 +4,9 @@ seconds. A minute is five seconds here."""
 
 from typing import Any
 
-from lab import Finding, Lab, fpd, vld
+from lab import Finding, Lab, Shape, fpd, vld
 
+from sojourn.control.controller import Record
 from sojourn.queueing import assign_processors
 from sojourn.settings import ControlSettings
 
@@ -31,22 +32,24 @@ def run(lab: Lab) -> Finding:
     curves: dict[str, dict[str, list[float]]] = {}
     ends: dict[str, dict[str, str]] = {}
     costs: list[float] = []
-    for shape in shapes:
-        curves[shape.name], ends[shape.name] = {}, {}
-        for start in STARTS[shape.name]:
-            allocation = dict(zip(shape.service, start, strict=True))
-            records = lab.controlled(
-                shape, allocation, settings, minutes * MINUTE_S, allowed * MINUTE_S
-            )
-            label = ":".join(map(str, start))
-            means = [r.samples.sojourn.mean_s if r.samples.sojourn else 0.0 for r in records]
-            curves[shape.name][label] = means
-            last = records[-1].samples.vertices
-            ends[shape.name][label] = ":".join(str(last[n].processors) for n in shape.service)
-            for number, record in enumerate(records[:-3]):
-                if record.applied:
-                    before, after = means[number], sum(means[number + 2 : number + 4]) / 2
-                    costs.append(means[number + 1] / max(before, after))
+    cases = [(shape, start) for shape in shapes for start in STARTS[shape.name]]
+
+    def records_of(case: tuple[Shape, tuple[int, ...]]) -> list[Record]:
+        shape, start = case
+        allocation = dict(zip(shape.service, start, strict=True))
+        return lab.controlled(shape, allocation, settings, minutes * MINUTE_S, allowed * MINUTE_S)
+
+    for (shape, start), records in zip(cases, lab.each(records_of, cases), strict=True):
+        label = ":".join(map(str, start))
+        means = [r.samples.sojourn.mean_s if r.samples.sojourn else 0.0 for r in records]
+        curves.setdefault(shape.name, {})[label] = means
+        last = records[-1].samples.vertices
+        end = ":".join(str(last[n].processors) for n in shape.service)
+        ends.setdefault(shape.name, {})[label] = end
+        for number, record in enumerate(records[:-3]):
+            if record.applied:
+                before, after = means[number], sum(means[number + 2 : number + 4]) / 2
+                costs.append(means[number + 1] / max(before, after))
     rows, words, holds = [], [], True
     for shape in shapes:
         best = ":".join(map(str, assign_processors(shape.network(), 22).allocation.values()))

@@ -20,6 +20,7 @@ from sojourn.simulator import SourceLoad
 MINUTE_S = 5.0
 LONG = ((6, 6.0), (15, 12.0), (13, 6.0), (12, 18.0))  # minutes, frames a second
 SHORT = ((6, 6.0), (3, 12.0), (11, 6.0))
+PATTERNS = {"long": LONG, "short": SHORT}
 PAPER_DELAY = {3: 3.0, 6: 7.0}
 
 
@@ -56,46 +57,46 @@ def run(lab: Lab) -> Finding:
     """Both patterns with both windows."""
     figures: dict[str, Any] = {}
     rows, words, holds = [], [], True
-    for what, pattern in (("long", LONG), ("short", SHORT)):
-        for window in (3, 6):
-            made = shape(pattern)
-            start = min_processors(made.network(), 1.0).allocation
-            settings = ControlSettings(
-                max_sojourn_s=1.0,
-                min_sojourn_s=0.450,
-                interval_s=MINUTE_S,
-                window=window,
-                change_interval_s=window * MINUTE_S,
-                quiet_s=window * MINUTE_S,
-            )
-            minutes = sum(m for m, _ in pattern)
-            records = lab.controlled(made, dict(start), settings, minutes * MINUTE_S)
-            found = delays(records, pattern)
-            changes = sum(record.applied for record in records)
-            figures[f"{what}, w = {window}"] = {
-                "means_s": [
-                    r.samples.sojourn.mean_s if r.samples.sojourn else None for r in records
-                ],
-                "changes": [
-                    (r.number, str(r.decision.action), r.decision.reason)
-                    for r in records
-                    if r.applied
-                ],
-                "delays_minutes": found,
-            }
-            told = ", ".join("none" if d is None else f"{d:g}" for d in found)
-            if what == "long":
-                answered = found[0] is not None and found[-1] is not None
-                quick = [d for d in (found[0], found[-1]) if d is not None]
-                holds &= answered and max(quick, default=99.0) <= PAPER_DELAY[window]
-                theirs = "3 and 3" if window == 3 else "7 and 6"
-                rows.append((f"minutes until a change, w = {window}", theirs, told))
-            else:
-                rows.append(
-                    (f"changes by a burst of 3 minutes, w = {window}",
-                     "2" if window == 3 else "0", str(changes))
-                )  # fmt: skip
-            words.append(f"{what}, w = {window}: {changes} changes, after {told} minutes")
+
+    def records_of(case: tuple[str, int]) -> list[Record]:
+        what, window = case
+        made = shape(PATTERNS[what])
+        start = min_processors(made.network(), 1.0).allocation
+        settings = ControlSettings(
+            max_sojourn_s=1.0,
+            min_sojourn_s=0.450,
+            interval_s=MINUTE_S,
+            window=window,
+            change_interval_s=window * MINUTE_S,
+            quiet_s=window * MINUTE_S,
+        )
+        minutes = sum(m for m, _ in PATTERNS[what])
+        return lab.controlled(made, dict(start), settings, minutes * MINUTE_S)
+
+    cases = [(what, window) for what in PATTERNS for window in (3, 6)]
+    for (what, window), records in zip(cases, lab.each(records_of, cases), strict=True):
+        found = delays(records, PATTERNS[what])
+        changes = sum(record.applied for record in records)
+        figures[f"{what}, w = {window}"] = {
+            "means_s": [r.samples.sojourn.mean_s if r.samples.sojourn else None for r in records],
+            "changes": [
+                (r.number, str(r.decision.action), r.decision.reason) for r in records if r.applied
+            ],
+            "delays_minutes": found,
+        }
+        told = ", ".join("none" if d is None else f"{d:g}" for d in found)
+        if what == "long":
+            answered = found[0] is not None and found[-1] is not None
+            quick = [d for d in (found[0], found[-1]) if d is not None]
+            holds &= answered and max(quick, default=99.0) <= PAPER_DELAY[window]
+            theirs = "3 and 3" if window == 3 else "7 and 6"
+            rows.append((f"minutes until a change, w = {window}", theirs, told))
+        else:
+            rows.append(
+                (f"changes by a burst of 3 minutes, w = {window}",
+                 "2" if window == 3 else "0", str(changes))
+            )  # fmt: skip
+        words.append(f"{what}, w = {window}: {changes} changes, after {told} minutes")
 
     def draw(figure: Any) -> None:
         for number, (name, found) in enumerate(figures.items(), 1):

@@ -5,15 +5,12 @@ model adds up all of them, so estimates are high there; the order is what counts
 
 import random
 import statistics
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lab import Finding, Lab, Shape, exponential, neighbours
 
 from sojourn.queueing import assign_processors
 from sojourn.simulator import SourceLoad
-
-AT_ONCE = 3  # topologies on the same Spark
 
 
 def random_shape(seed: int) -> Shape:
@@ -63,14 +60,9 @@ def compared(lab: Lab, seed: int) -> dict[str, Any]:
 
 
 def run(lab: Lab) -> Finding:
-    """Several at once on Spark, as they sleep."""
+    """All of them."""
     seeds = range(6 if lab.quick and lab.engine == "spark" else 20)
-    if lab.engine == "spark":
-        lab.session()
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            found = list(threads.map(lambda seed: compared(lab, seed), seeds))
-    else:
-        found = [compared(lab, seed) for seed in seeds]
+    found = lab.each(lambda seed: compared(lab, seed), seeds)
     hits, best = sum(one["hit"] for one in found), sum(one["best"] for one in found)
     loss = statistics.fmean(one["means_s"][0] / min(one["means_s"]) - 1 for one in found)
     errors = [one["means_s"][0] / one["estimated_s"][0] - 1 for one in found]
