@@ -3,6 +3,7 @@
 import logging
 import sys
 import sysconfig
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology, kind_
 
 _log = logging.getLogger("sojourn")
 _PACKAGE = Path(__file__).parents[1]
+_registering = threading.Lock()
 
 
 def pickled(topology: Topology) -> dict[str, bytes]:
@@ -58,13 +60,16 @@ def _own_modules_by_value() -> Iterator[list[ModuleType]]:
         file = getattr(module, "__file__", None)
         if file and not any(Path(file).is_relative_to(path) for path in installed):
             own[module.__name__] = module
-    for module in own.values():
-        cloudpickle.register_pickle_by_value(module)
-    try:
-        yield list(own.values())
-    finally:
-        for module in own.values():
-            cloudpickle.unregister_pickle_by_value(module)
+    with _registering:  # the register is one for all threads
+        known = cloudpickle.list_registry_pickle_by_value()
+        new = [module for module in own.values() if module.__name__ not in known]
+        for module in new:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield list(own.values())
+        finally:
+            for module in new:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 @dataclass(frozen=True)
