@@ -65,8 +65,20 @@ def run(lab: Lab) -> Finding:
         words.append(f"{shape.name}: {' and '.join(ends[shape.name])} end at {' and '.join(found)}")
     worst = max(costs, default=0.0)
     rows.append(
-        ("sojourn in the interval of a change over before and after", "small", f"{worst:.2f}")
+        (
+            "mean sojourn in the minute of a change, over the larger of before and after",
+            "small",
+            f"{worst:.2f} at the most",
+        )
     )
+    if lab.resized_s:
+        rows.append(
+            (
+                "seconds that a change takes",
+                "a few; Storm's own one to two minutes",
+                f"{max(lab.resized_s):.2f} at the most",
+            )
+        )
 
     def draw(figure: Any) -> None:
         for number, (name, found) in enumerate(curves.items(), 1):
@@ -80,5 +92,9 @@ def run(lab: Lab) -> Finding:
             axes.legend()
 
     return Finding(
-        {"curves": curves, "ends": ends, "costs": costs}, rows, "; ".join(words), bool(holds), draw
+        {"curves": curves, "ends": ends, "costs": costs, "resized_s": lab.resized_s},
+        rows,
+        "; ".join(words),
+        bool(holds),
+        draw,
     )

@@ -23,7 +23,10 @@ def experiment(
     ),
     folder: Annotated[Path, typer.Option(help="Where the experiments are.")] = Path("experiments"),
     table: Annotated[
-        Path | None, typer.Option(help="Write a page with all rows beside the papers' here.")
+        Path | None,
+        typer.Option(
+            help="Write a page here with all rows beside the papers', also of what is in --out."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures.")] = False,
 ) -> None:
@@ -66,7 +69,11 @@ def experiment(
         bench.close()
         sys.path.remove(str(folder.resolve()))
     if table is not None:
-        lab.tabled(results, table)
+        made = {name: out / f"{name}.json" for name in known}
+        lab.tabled(
+            {n: json.loads(p.read_text(encoding="utf-8")) for n, p in made.items() if p.is_file()},
+            table,
+        )
     if as_json:
         typer.echo(json.dumps(results, indent=2))
 
