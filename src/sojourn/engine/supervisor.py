@@ -3,6 +3,7 @@ whenever it fails, with back-off and a limit. Fed by the driver's news of failur
 `Running`."""
 
 import logging
+import math
 import queue
 import threading
 import time
@@ -23,6 +24,7 @@ from sojourn.engine.task import SCHEMA
 
 _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
+_ASK_AGAIN_S = 2.0
 LEAVE_S = 15.0
 
 
@@ -199,9 +201,7 @@ class Supervisor(threading.Thread):
         assert self.query is not None
         batch = max((report.batch for report in self.driver.reports.values()), default=0)
         batch = max(batch, self.clock.committed() + 1)
-        self.clock.end_batch()
-        while self.clock.committed() < batch and self.query.isActive and not self.driver.failures:
-            time.sleep(0.005)
+        self._commit(batch, math.inf)
         self.query.stop()
         self.clock.reset()
 
@@ -225,13 +225,24 @@ class Supervisor(threading.Thread):
             self._uncommitted("it had failed")
             return
         batch = max((report.batch for report in self.driver.reports.values()), default=-1)
-        self.clock.end_batch()
-        deadline = time.monotonic() + timeout_s  # ending a batch finishes what it holds
+        # Ending a batch finishes what it holds, which may take its time again.
+        if not self._commit(batch, time.monotonic() + timeout_s):
+            self._uncommitted(f"not finished within {timeout_s:.0f} s")
+
+    def _commit(self, batch: int, deadline: float) -> bool:
+        """End the batch and wait until it is committed; whether it was. Asked for again every now
+        and then, as the clock is one for all topologies on this Spark, and another one that stops
+        may have set it right before it was looked at."""
+        again = 0.0
         while self.clock.committed() < batch:
-            if self._cannot_go_on() or time.monotonic() > deadline:
-                self._uncommitted(f"not finished within {timeout_s:.0f} s")
-                return
+            now = time.monotonic()
+            if self._cannot_go_on() or now > deadline:
+                return False
+            if now >= again:
+                self.clock.end_batch()
+                again = now + _ASK_AGAIN_S
             time.sleep(0.005)
+        return True
 
     def _uncommitted(self, otherwise: str) -> None:
         self.error = f"stopped without committing the last batch: {self._causes(otherwise)}"
