@@ -129,5 +129,7 @@ def run(lab: Lab) -> Finding:
             for minute, _, _ in found["changes"]:
                 axes.axvline(minute, c="tab:red", alpha=0.6)
             axes.set(title=name, ylabel="sojourn, s", ylim=(0, 4))
+            if number > 2:
+                axes.set_xlabel(f"minutes of {MINUTE_S:g} s; changes in red")
 
     return Finding(figures, rows, "; ".join(words), bool(holds), draw)
