@@ -5,12 +5,14 @@ On Spark, operators sleep for the times that the real ones would work, so that t
 the papers' 22 processors; every report says which engine it comes from."""
 
 import importlib
+import itertools
 import json
 import math
 import random
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +28,8 @@ from sojourn.control.controller import Controller, Record, shape_of
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
 from sojourn.engine.machines import LocalPool
-from sojourn.ports import Samples
+from sojourn.errors import InputError
+from sojourn.ports import QUANTILES, Samples, Sojourn
 from sojourn.queueing import Network, Station, traffic
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulate import settings_for
@@ -36,6 +39,8 @@ from sojourn.simulator.machines import SimulatedPool
 INTERVAL_S = 2.5
 _START_S = 6.0  # in which what waited for the start is worked off
 AT_ONCE = 4  # topologies on the same Spark
+ROUNDS = 2  # in which allocations take turns
+_TOGETHER_S = 900.0
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
 
 
@@ -172,6 +177,97 @@ def fpd(slower: float = 5.0) -> Shape:
     )
 
 
+def real(name: str) -> Shape:
+    """An application of `examples/` with the service times and gains that its code has when it is
+    called here, all times longer by one factor, such that 13 processors are busy with 300 tuples a
+    second at all operators together."""
+    calls = _called_vld() if name == "vld" else _called_fpd()
+    service, gains, entering = {}, {}, ""
+    for operator, (seconds, emitted) in calls.items():
+        entering = entering or operator
+        mean_s = statistics.fmean(seconds)
+        scv = min(4.0, statistics.pvariance(seconds) / mean_s**2)
+        service[operator] = Distribution.of_moments(mean_s, max(0.05, scv))
+        for receiver, count in emitted.items():
+            gains[operator, receiver] = count / len(seconds)
+    feedback = frozenset(edge for edge in gains if edge[0] == edge[1])
+    gains = {("source", entering): 1.0, **gains}
+    one = Shape(name, {"source": SourceLoad(((1.0, 1.0),))}, service, gains, feedback).network()
+    rate = 300.0 / sum(s.arrival_rate for s in one.stations.values())
+    slower = 13.0 / (rate * sum(s.offered_load for s in one.stations.values()))
+    scaled = {
+        operator: Distribution.of_moments(d.mean_s * slower, _scv(d))
+        for operator, d in service.items()
+    }
+    source = {"source": SourceLoad(((1.0, rate),))}
+    return Shape(f"{name}, times as measured", source, scaled, gains, feedback)
+
+
+Calls = dict[str, tuple[list[float], dict[str, int]]]  # seconds of each call, results by receiver
+
+
+def _called_vld() -> Calls:
+    module = example("vld")
+    settings = module.Settings()
+    kinds = {"extract": module.extract, "match": module.match, "aggregate": module.aggregate}
+    shown = module.logos()
+    values: list[Any] = [
+        (number, module.encoded(module.composed(number, 0, shown))) for number in range(0, 240, 6)
+    ]
+    found: Calls = {}
+    for (name, kind), receiver in zip(kinds.items(), [*list(kinds)[1:], ""], strict=True):
+        operator = kind(settings)()
+        operator.state = {}
+        if hasattr(operator, "open"):
+            operator.open()
+        seconds, made = [], []
+        for value in values:
+            began = time.perf_counter()
+            made += list(operator.process(value))
+            seconds.append(time.perf_counter() - began)
+        found[name] = seconds, {receiver: len(made)} if receiver else {}
+        values = made
+    return found
+
+
+def _called_fpd() -> Calls:
+    module = example("fpd")
+    settings = module.Settings(window=2_000)
+    zipf = module.Zipf(settings.vocabulary, settings.seed)
+    generate, detect = module.generate(settings.cap), module.detect(settings.threshold)()
+    detect.state = {}
+    found: Calls = {
+        "generate": ([], {"detect": 0}),
+        "detect": ([], {"detect": 0, "report": 0}),
+        "report": ([], {}),
+    }
+    clock = time.perf_counter
+    for number in range(3 * settings.window):
+        messages = [(1, zipf.message(number))]
+        if number >= settings.window:
+            messages.append((-1, zipf.message(number - settings.window)))
+        for message in messages:
+            began = clock()
+            changes = [made for made in generate(message) if not isinstance(made, sj.Output)]
+            found["generate"][0].append(clock() - began)
+            found["generate"][1]["detect"] += len(changes)
+            while changes:
+                change = changes.pop()
+                began = clock()
+                results = list(detect.process(change))
+                found["detect"][0].append(clock() - began)
+                for result in results:
+                    if isinstance(result, sj.Output):
+                        found["detect"][1]["detect"] += 1
+                        changes.append(result.value)
+                    else:
+                        found["detect"][1]["report"] += 1
+                        began = clock()
+                        module.report(result)
+                        found["report"][0].append(clock() - began)
+    return found
+
+
 @dataclass(frozen=True)
 class Measured:
     """One allocation over a while: mean and deviation of the sojourn, and half of the mean's
@@ -197,6 +293,7 @@ class Lab:
     made: dict[str, Any] = field(default_factory=dict)
     spark: Any = None
     resized_s: list[float] = field(default_factory=list)  # how long each resize took on Spark
+    together: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """What two experiments need is made once."""
@@ -205,12 +302,29 @@ class Lab:
         return self.made[name]
 
     def each(self, make: Callable[[Any], Any], of: Sequence[Any]) -> list[Any]:
-        """Make one of each; on Spark several at once, as their operators sleep."""
+        """Make one of each, each with one engine; on Spark several at once, as their operators
+        sleep. Those start together and stop together, because both disturbs the others."""
         if self.engine != "spark":
             return [make(one) for one in of]
         self.session()
-        with ThreadPoolExecutor(AT_ONCE) as threads:
-            return list(threads.map(make, of))
+        found: list[Any] = []
+        for first in range(0, len(of), AT_ONCE):
+            some = of[first : first + AT_ONCE]
+            self.together = threading.Barrier(len(some))
+            with ThreadPoolExecutor(len(some)) as threads:
+                found += threads.map(self._or_abort(make), some)
+        self.together = threading.Barrier(1)
+        return found
+
+    def _or_abort(self, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def made(one: Any) -> Any:
+            try:
+                return make(one)
+            except Exception:
+                self.together.abort()
+                raise
+
+        return made
 
     def seconds(self, quick: float, full: float) -> float:
         """How long to look on Spark; the simulator looks twenty times as long."""
@@ -232,8 +346,10 @@ class Lab:
             yield simulated, lambda seconds: simulated.advance(simulated.now_s + seconds)
             return
         topology = shape.topology(allocation, sleep=True)
-        with sj.start(topology, spark=self.session(), batch_s=600.0) as started:
+        with sj.start(topology, spark=self.session(), batch_s=3600.0) as started:
+            self.together.wait(_TOGETHER_S)
             yield started, lambda seconds: _pass(started, seconds)
+            self.together.wait(_TOGETHER_S)
 
     def session(self) -> Any:
         """One Spark for all experiments."""
@@ -269,9 +385,10 @@ class Lab:
                 let_pass(settings.interval_s)
                 passed_s += settings.interval_s
                 loop.advise = passed_s < act_from_s
+                began_s = time.monotonic()
                 record = loop.tick()
                 if record.applied and self.engine == "spark":
-                    self.resized_s.append(_seconds_until(engine, record.wanted))
+                    self.resized_s.append(_seconds_until(engine, record.wanted, began_s))
         return records
 
     def on_machines(
@@ -327,41 +444,50 @@ class Lab:
     def measure(
         self, shape: Shape, allocations: Sequence[Mapping[str, int]], seconds: float
     ) -> list[Measured]:
-        """Each allocation for so long, one after the other in the same run."""
-        found = []
-        warm_up_s = max(4.0, 0.1 * seconds)
+        """Each allocation for so long in all, in turns in the same run, as the machine's speed
+        wavers."""
+        parts: list[list[Samples]] = [[] for _ in allocations]
+        spell_s = seconds / ROUNDS
         with self.running(shape, allocations[0]) as (engine, let_pass):
             let_pass(_START_S)
-            for allocation in allocations:
-                engine.resize(allocation)
-                let_pass(warm_up_s)
-                engine.samples()
-                parts = []
-                for _ in range(max(4, round(seconds / INTERVAL_S))):
-                    let_pass(INTERVAL_S)
-                    parts.append(engine.samples())
-                found.append(summed(allocation, parts))
-        return found
+            for _ in range(ROUNDS):
+                for allocation, found in zip(allocations, parts, strict=True):
+                    engine.resize(allocation)
+                    let_pass(max(2.0, 0.1 * spell_s))
+                    engine.samples()
+                    for _ in range(max(2, round(spell_s / INTERVAL_S))):
+                        let_pass(INTERVAL_S)
+                        found.append(engine.samples())
+        return [summed(a, found) for a, found in zip(allocations, parts, strict=True)]
 
 
-def _seconds_until(engine: Any, wanted: Mapping[str, int]) -> float:
-    """How long until all processors are there, or gone, as asked for a moment ago."""
-    began = time.monotonic()
-    while engine.allocation() != dict(wanted) and time.monotonic() - began < INTERVAL_S:
-        pass
-    return time.monotonic() - began
+def _seconds_until(engine: Any, wanted: Mapping[str, int], since_s: float) -> float:
+    """How long from a time on until all processors are there, or gone, as asked for; infinite if
+    they are not in time."""
+
+    def there() -> bool:
+        return bool(engine.allocation() == dict(wanted))
+
+    while not there():
+        if time.monotonic() - since_s > INTERVAL_S:
+            return math.inf
+        time.sleep(0.01)
+    return time.monotonic() - since_s
 
 
 def _pass(started: Any, seconds: float) -> None:
-    started.await_idle(seconds)  # its sources have no end
+    """Time passes; nobody is asked anything, as that would be measured too."""
+    started.driver.wait(lambda: started.error is not None, seconds)
 
 
 def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:
     """Several intervals as one."""
     found = [part.sojourn for part in parts if part.sojourn is not None]
+    if not found:
+        raise InputError(f"no tuple was done in {len(parts)} intervals with {dict(allocation)}")
     trees = sum(s.count for s in found)
     mean = sum(s.mean_s * s.count for s in found) / trees
-    squares = sum(s.count * statistics.fmean(q * q for q in s.quantiles) for s in found) / trees
+    squares = sum(s.count * _square_mean(s) for s in found) / trees
     # Neighbouring intervals hang together, so the interval is that of at most ten groups.
     groups = np.array_split(np.array([s.mean_s for s in found]), min(10, len(found)))
     means = [float(group.mean()) for group in groups]
@@ -371,21 +497,24 @@ def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:
     return Measured(dict(allocation), mean, math.sqrt(max(0.0, squares - mean * mean)), half, trees)
 
 
+def _square_mean(sojourn: Sojourn) -> float:
+    """Of the squares, each quantile standing for what lies nearer to it than to the others."""
+    places = np.array([0.0, *QUANTILES, 100.0])
+    edges = (places[:-1] + places[1:]) / 2
+    widths = np.diff(np.array([0.0, *edges[1:-1], 100.0])) / 100
+    return float((widths * np.array(sojourn.quantiles) ** 2).sum())
+
+
 def neighbours(network: Network, best: Mapping[str, int], count: int = 5) -> list[dict[str, int]]:
-    """The nearest allocations of as many processors, the better estimated first among equals."""
-    names = list(best)
-    found = []
-    for distance in (1, 2):
-        some = []
-        for giver in names:
-            for taker in names:
-                moved = {**best, giver: best[giver] - distance}
-                moved[taker] = moved[taker] + distance
-                stable = all(k >= network.stations[n].min_processors for n, k in moved.items())
-                if giver != taker and stable and moved not in found:
-                    some.append(moved)
-        found += sorted(some, key=network.mean_sojourn)
-    return found[:count]
+    """The nearest allocations of as many processors, by how many are elsewhere, the better
+    estimated first among equals."""
+    some = []
+    for steps in itertools.product(range(-2, 3), repeat=len(best)):
+        moved = {name: k + step for (name, k), step in zip(best.items(), steps, strict=True)}
+        stable = all(k >= network.stations[n].min_processors for n, k in moved.items())
+        if sum(steps) == 0 and any(steps) and stable:
+            some.append((sum(map(abs, steps)), network.mean_sojourn(moved), moved))
+    return [moved for *_, moved in sorted(some, key=lambda one: one[:2])[:count]]
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def pool_for(
     closing.callback(shutil.rmtree, directory, ignore_errors=True)
     cluster = StandaloneCluster(directory)
     closing.callback(cluster.close)
-    for _ in range(-(-layout(topology).slots // settings.machine_cores)):
+    for _ in range(first_machines(topology, settings)):
         cluster.add(settings.machine_cores)
 
     def made(running: Running) -> Pool:
@@ -167,6 +167,16 @@ def pool_for(
         )
 
     return made, cluster.url
+
+
+def first_machines(topology: Topology, settings: ControlSettings) -> int:
+    """Machines to begin with: for the processors that the topology begins with, as far as it may
+    have so many, and in any case for its task slots."""
+    processors = sum(spec.processors for spec in topology.operators.values())
+    machines = -(-processors // settings.machine_processors)
+    if settings.max_machines is not None:
+        machines = min(machines, settings.max_machines)
+    return max(machines, -(-layout(topology).slots // settings.machine_cores))
 
 
 def await_slots(running: Running, slots: int) -> None:

@@ -201,7 +201,7 @@ class Supervisor(threading.Thread):
         assert self.query is not None
         batch = max((report.batch for report in self.driver.reports.values()), default=0)
         batch = max(batch, self.clock.committed() + 1)
-        self._commit(batch, math.inf)
+        self._commit(batch, math.inf, self.stopping.is_set)
         self.query.stop()
         self.clock.reset()
 
@@ -229,14 +229,16 @@ class Supervisor(threading.Thread):
         if not self._commit(batch, time.monotonic() + timeout_s):
             self._uncommitted(f"not finished within {timeout_s:.0f} s")
 
-    def _commit(self, batch: int, deadline: float) -> bool:
+    def _commit(
+        self, batch: int, deadline: float, give_up: Callable[[], bool] = lambda: False
+    ) -> bool:
         """End the batch and wait until it is committed; whether it was. Asked for again every now
         and then, as the clock is one for all topologies on this Spark, and another one that stops
         may have set it right before it was looked at."""
         again = 0.0
         while self.clock.committed() < batch:
             now = time.monotonic()
-            if self._cannot_go_on() or now > deadline:
+            if self._cannot_go_on() or now > deadline or give_up():
                 return False
             if now >= again:
                 self.clock.end_batch()

@@ -224,18 +224,24 @@ def serve(
 
 class _Timer:
     """Which tuples are timed: every so-many-th, but of those handed over together one at the most:
-    the more there are, the less each takes, and the more timing would add to it."""
+    the more there are, the less each takes, and the more timing would add to it. Which one goes
+    round, as the first after a wait takes longer than the others."""
 
     def __init__(self, every: int) -> None:
         self.every = every
         self.skip = every - 1
+        self.turn = 0
 
     def due(self, count: int) -> int:
         """Which of the next so many; -1 for none."""
         if not self.every:
             return -1
-        found = self.skip if self.skip < count else -1
-        self.skip = max(0, self.skip - count) if found < 0 else self.every - 1
+        if self.skip >= count:
+            self.skip -= count
+            return -1
+        found = self.skip + self.turn % (count - self.skip)
+        self.skip = self.every - 1
+        self.turn += 1
         return found
 
 
