@@ -5,12 +5,14 @@ tuples to tell them apart."""
 
 from typing import Any
 
-from lab import Finding, Lab, Measured, Shape
+from lab import Finding, Lab, Measured, Shape, passing
 
+from sojourn.queueing import assign_processors
 from sojourn.simulator import Distribution, SourceLoad
 
 RATES = (5.0, 6.0)
 FASTER = 10.0
+NOTES = "operators sleep, for chosen times; all is ten times as fast"
 PAIR = ({"extract": 2, "match": 4, "aggregate": 1}, {"extract": 3, "match": 3, "aggregate": 1})
 
 
@@ -19,7 +21,7 @@ def shape(rate: float) -> Shape:
     M/M/k, and the matcher, which is fed in bulks, varies most."""
     return Shape(
         "vld-7",
-        {"frames": SourceLoad(((1.0, rate * FASTER),), Distribution("uniform", 1.0, 0.12))},
+        {"frames": SourceLoad(((1.0, rate * FASTER),), Distribution("uniform", 1.0))},
         {
             "extract": Distribution("gamma", 0.180 / FASTER, 0.2),
             "match": Distribution("hyperexponential", 0.290 / FASTER, 8.0),
@@ -35,15 +37,15 @@ def run(lab: Lab) -> Finding:
     rows, words, holds = [], [], True
 
     def measured(rate: float) -> list[Measured]:
-        return lab.measure(shape(rate), PAIR, lab.seconds(45, 180))
+        return lab.measure(shape(rate), PAIR, lab.seconds(40, 180))
 
     for rate, results in zip(RATES, lab.each(measured, RATES), strict=True):
         made = shape(rate)
         models = {model: made.network(model) for model in ("mmk", "gigk")}
-        picks = {model: min(PAIR, key=network.mean_sojourn) for model, network in models.items()}
+        picks = {m: assign_processors(network, 7).allocation for m, network in models.items()}
         best = min(results, key=lambda m: m.mean_s)
         under = {
-            model: results[0].mean_s / network.mean_sojourn(PAIR[0])
+            model: results[1].mean_s / network.mean_sojourn(PAIR[1])
             for model, network in models.items()
         }
         figures[f"{rate:g}/s"] = {
@@ -54,14 +56,16 @@ def run(lab: Lab) -> Finding:
         rows.append((f"M/M/k picks at {rate:g}/s", "3:3:1", told["mmk"]))
         rows.append((f"GI/G/k picks at {rate:g}/s", "2:4:1, the measured best", told["gigk"]))
         rows.append((f"measured best at {rate:g}/s", "2:4:1", best.label))
-        first, second = results
-        close = first.mean_s - second.mean_s <= first.half_s + second.half_s
-        holds &= told == {"mmk": "3:3:1", "gigk": "2:4:1"} and close
-        apart = abs(first.mean_s - second.mean_s) > first.half_s + second.half_s
+        good = passing(results)
+        holds &= told == {"mmk": "3:3:1", "gigk": "2:4:1"} and results[0] in good
+        rows.append((f"measured over M/M/k, 3:3:1 at {rate:g}/s", "above 1", f"{under['mmk']:.2f}"))
+        rows.append(
+            (f"measured over GI/G/k, 3:3:1 at {rate:g}/s", "nearer to 1", f"{under['gigk']:.2f}")
+        )
         words.append(
             f"{rate:g}/s: M/M/k {told['mmk']}, GI/G/k {told['gigk']}, measured best {best.label}"
-            f"{'' if apart else ', though not apart by more than chance'}, "
-            f"measured over M/M/k {under['mmk']:.2f}, over GI/G/k {under['gigk']:.2f}"
+            f"{', though not told apart' if len(good) > 1 else ''}, "
+            f"of 3:3:1 measured over M/M/k {under['mmk']:.2f}, over GI/G/k {under['gigk']:.2f}"
         )
 
     def draw(figure: Any) -> None:

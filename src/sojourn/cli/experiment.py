@@ -44,6 +44,7 @@ def experiment(
             raise InputError(f"there is no experiment {name!r}; known are {', '.join(known)}")
     if not wanted:
         raise InputError(f"name an experiment, or give --all; known are {', '.join(known)}")
+    _check_writable(out, table)
     sys.path.insert(0, str(folder.resolve()))
     lab: Any = importlib.import_module("lab")
     bench = lab.Lab(engine, not full)
@@ -61,6 +62,7 @@ def experiment(
                 "engine": engine,
                 "length": "full" if full else "quick",
                 "seconds": round(time.monotonic() - began, 1),
+                "notes": module.NOTES,
             }
             lab.written(finding, name, about, out)
             results[name] = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
@@ -70,12 +72,28 @@ def experiment(
         sys.path.remove(str(folder.resolve()))
     if table is not None:
         made = {name: out / f"{name}.json" for name in known}
-        lab.tabled(
-            {n: json.loads(p.read_text(encoding="utf-8")) for n, p in made.items() if p.is_file()},
-            table,
-        )
+        lab.tabled({n: _read(path) for n, path in made.items() if path.is_file()}, table)
     if as_json:
         typer.echo(json.dumps(results, indent=2))
+
+
+def _check_writable(out: Path, table: Path | None) -> None:
+    """Refuse before the work what could not be written after it."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out}: cannot be a folder: {error.strerror}") from None
+    if table is not None and not table.parent.is_dir():
+        raise InputError(f"--table {table}: there is no folder {table.parent}")
+
+
+def _read(path: Path) -> Any:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        found["rows"], found["notes"]
+    except (ValueError, LookupError, TypeError):
+        raise InputError(f"{path}: is no result of an experiment; remove it") from None
+    return found
 
 
 def _tell(name: str, finding: Any, about: dict[str, Any], as_json: bool) -> None:
@@ -84,5 +102,7 @@ def _tell(name: str, finding: Any, about: dict[str, Any], as_json: bool) -> None
         f"{'holds' if finding.holds else 'DOES NOT HOLD'}: {finding.verdict}",
         err=as_json,
     )
+    typer.echo(f"    ({about['notes']})", err=as_json)
     for what, theirs, ours in finding.rows:
-        typer.echo(f"    {what}: paper {theirs}, here {ours}", err=as_json)
+        beside = f"paper {theirs}, here {ours}" if theirs else ours
+        typer.echo(f"    {what}: {beside}", err=as_json)
