@@ -46,13 +46,34 @@ class Settings:
     seed: int = 0
     vocabulary: int = 2_000
     out: str = "out/fpd"
-    file: str | None = None  # a message per line: text, or a JSON list of words
+    file: str | None = None  # a message per line: text, or in .jsonl files a list of words
     on_error: Any = "fail"  # what becomes of a line that is neither: or skip, or dead-letter
+
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        for what, value, fine in (
+            ("window", self.window, self.window >= 1),
+            ("rate", self.rate, 0 < self.rate < float("inf")),
+            ("support", self.support, 0 < self.support <= 1),
+            ("cap", self.cap, 1 <= self.cap <= 20),
+            ("vocabulary", self.vocabulary, self.vocabulary >= 1),
+            ("count", self.count, self.count is None or self.count >= 1),
+        ):
+            if not fine:
+                rule = {"support": "above 0 and 1 at the most", "cap": "from 1 to 20"}
+                raise sj.InputError(f"{what} must be {rule.get(what, 'above 0')}; got {value}")
 
     @property
     def threshold(self) -> int:
         """Messages that make a set frequent."""
         return max(1, round(self.support * self.window))
+
+
+@dataclass(frozen=True)
+class Json:
+    """A line of a .jsonl file."""
+
+    line: str
 
 
 class Zipf:
@@ -74,12 +95,14 @@ class Zipf:
 
 
 def words_of(message: Any) -> Words:
-    """The words of a message: of a line of text, of a JSON list of them, or as they are."""
-    if isinstance(message, str):
+    """The words of a message: of a line of text, or of a list of them, also one still in JSON."""
+    if isinstance(message, Json):
+        message = json.loads(message.line)
+    elif isinstance(message, str):
         message.encode()  # a line that is no UTF-8 is refused here
-        message = json.loads(message) if message.lstrip()[:1] == "[" else message.lower().split()
-    if not all(isinstance(word, str) for word in message):
-        raise ValueError(f"a message must be words; got {message!r:.60}")
+        message = message.lower().split()
+    if not isinstance(message, list | tuple) or not all(isinstance(w, str) for w in message):
+        raise ValueError(f"a message must be text, or a list of words; got {message!r:.60}")
     return tuple(sorted(set(message)))
 
 
@@ -90,9 +113,9 @@ def messages(settings: Settings) -> tuple[Callable[[], Iterable[Any]], int | Non
         return lambda: map(zipf.message, itertools.count()), settings.count
     path = Path(settings.file)
 
-    def lines() -> Iterator[str]:
-        with path.open(encoding="utf-8", errors="surrogateescape") as file:
-            yield from file
+    def lines() -> Iterator[Any]:
+        with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
+            yield from map(Json, file) if path.suffix in (".jsonl", ".json") else file
 
     try:
         with path.open("rb") as file:
@@ -161,6 +184,7 @@ DEFAULTS = Settings()
 
 def topology(settings: Settings = DEFAULTS) -> sj.Topology:
     """Two sources, the loop, and the report."""
+    settings.check()
     t = sj.Topology("fpd")
     made, count = messages(settings)
     window = settings.window
@@ -180,7 +204,7 @@ def topology(settings: Settings = DEFAULTS) -> sj.Topology:
             first(None if count is None else max(0, count - window), -1),
             rate=((window / settings.rate, 0.0), (1.0, settings.rate)),
             arrivals="poisson",
-            seed=settings.seed + 1,
+            seed=settings.seed,  # the same gaps, a window later
         ),
     )
     sets = t.operator(
@@ -220,11 +244,16 @@ def main() -> None:
     settings = Settings(**given)
     try:
         made = topology(settings)
+        if any(Path(settings.out).glob("*/*.jsonl")):
+            raise sj.InputError(f"{settings.out}: has results already; give another --out")
     except sj.InputError as error:
         parser.error(str(error))
-    with sj.start(made) as running:
-        running.await_idle()
-        dropped = running.samples().vertices["generate"].dropped
+    try:
+        with sj.start(made) as running:
+            running.await_idle()
+            dropped = running.samples().vertices["generate"].dropped
+    except sj.TopologyFailed as error:
+        parser.exit(1, f"{error}\n")
     for words in sorted(maximal_patterns(settings), key=lambda found: (-len(found), found)):
         print(" ".join(words))
     capped = sum(1 for _ in lines_of(f"{settings.out}/capped"))

@@ -170,6 +170,8 @@ def frames(settings: Settings) -> sj.Source:
         fine, _ = video.read()
         if not fine:
             raise sj.InputError(f"{settings.video}: has no frame that can be read as video")
+    elif not vision().VideoCapture(settings.camera).isOpened():
+        raise sj.InputError(f"camera {settings.camera}: cannot be opened")
     return Frames(settings)
 
 
@@ -262,6 +264,11 @@ DEFAULTS = Settings()
 def topology(settings: Settings = DEFAULTS) -> sj.Topology:
     """frames → extract → match → aggregate → logos."""
     vision()
+    for name in ("features", "part", "matches"):
+        if getattr(settings, name) < 1:
+            raise sj.InputError(f"{name} must be at least 1; got {getattr(settings, name)}")
+    if settings.count is not None and settings.count < 1:
+        raise sj.InputError(f"count must be at least 1; got {settings.count}")
     t = sj.Topology("vld")
     source = t.source("frames", frames(settings))
     features = t.operator("extract", extract(settings), source, on_error=settings.on_error)
@@ -314,14 +321,21 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=kind)
     parser.add_argument("--on-error", choices=("fail", "skip", "dead-letter"))
     given = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}
-    settings = Settings(**{"count": 50, **given})
+    if "video" not in given:
+        given = {"count": 50, **given}
+    settings = Settings(**given)
     try:
         made = topology(settings)
+        if any(Path(settings.out).glob("*.jsonl")):
+            raise sj.InputError(f"{settings.out}: has results already; give another --out")
     except sj.InputError as error:
         parser.error(str(error))
-    with sj.start(made) as running:
-        running.await_idle()
-        dropped = running.samples().vertices["extract"].dropped
+    try:
+        with sj.start(made) as running:
+            running.await_idle()
+            dropped = running.samples().vertices["extract"].dropped
+    except sj.TopologyFailed as error:
+        parser.exit(1, f"{error}\n")
     found = results(settings.out)
     for frame in sorted(found, key=lambda one: int(one["frame"])):
         print(frame["frame"], " ".join(LOGOS[logo][0] for logo in frame["logos"]) or "none")

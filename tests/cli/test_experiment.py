@@ -16,17 +16,47 @@ def in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize("name", ["drs_table2", "drs_fig8", "drs_fig10"])
-def test_an_experiment_writes_its_figures_and_a_plot(run: Run, tmp_path: Path, name: str) -> None:
-    shown = run("experiment", name, "--engine", "simulator", "--out", tmp_path)
+NAMES = ("drs_table2", "drs_fig8", "drs_fig9", "drs_fig10", "drs_random", "icdcs_fig10")
+
+
+def test_experiments_write_figures_plots_and_a_page(run: Run, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    shown = run(
+        *(
+            "experiment",
+            *NAMES,
+            "--engine",
+            "simulator",
+            "--out",
+            tmp_path,
+            "--table",
+            page,
+            "--json",
+        )
+    )
     assert shown.code == 0, shown.err
-    assert f"{name} (simulator, quick" in shown.out
-    found = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
-    assert found["rows"]
-    assert found["verdict"] in shown.out
-    assert (tmp_path / f"{name}.png").stat().st_size > 10_000
-    if name != "drs_table2":  # that one is a matter of the machine
-        assert found["holds"], found["verdict"]
+    results = json.loads(shown.out)
+    assert sorted(results) == sorted(NAMES)
+    text = page.read_text(encoding="utf-8")
+    for name, found in results.items():
+        assert found == json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
+        assert f"{name} (simulator, quick" in shown.err
+        assert found["notes"] in shown.err
+        assert found["verdict"] in text
+        for what, _, ours in found["rows"]:
+            assert f"| {what} |" in text
+            assert ours in text
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+        if name != "drs_table2":  # that one is a matter of the machine
+            assert found["holds"], found["verdict"]
+
+
+def test_a_page_is_not_made_of_something_else(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "drs_fig6.json").write_text("{}", encoding="utf-8")
+    options = ("--engine", "simulator", "--out", tmp_path, "--table", tmp_path / "page.md")
+    ended = run("experiment", "drs_table2", *options)
+    assert ended.code == 2
+    assert "drs_fig6.json: is no result of an experiment" in ended.err
 
 
 @pytest.mark.parametrize(
@@ -35,10 +65,13 @@ def test_an_experiment_writes_its_figures_and_a_plot(run: Run, tmp_path: Path, n
         (["drs_fig5"], "there is no experiment 'drs_fig5'; known are"),
         ([], "name an experiment, or give --all"),
         (["drs_fig6", "--engine", "storm"], "--engine must be spark or simulator"),
-        (["drs_fig6", "--folder", "/tmp"], "has no experiments"),
+        (["drs_fig6", "--folder", "{tmp}"], "has no experiments"),
+        (["drs_fig6", "--out", "{tmp}/file"], "cannot be a folder"),
+        (["drs_fig6", "--table", "{tmp}/none/page.md"], "there is no folder"),
     ],
 )
-def test_mistakes_are_refused(run: Run, arguments: list[str], message: str) -> None:
-    ended = run("experiment", *arguments)
+def test_mistakes_are_refused(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "file").touch()
+    ended = run("experiment", *(argument.format(tmp=tmp_path) for argument in arguments))
     assert ended.code == 2
     assert message in ended.err

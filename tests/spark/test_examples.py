@@ -66,7 +66,10 @@ def test_logos_are_detected(spark: SparkSession, tmp_path: Path, kind: str) -> N
         assert running.await_idle(120)
         assert running.samples().vertices["extract"].dropped == len(broken)
     found = vld.results(settings.out)
-    assert {frame["frame"] for frame in found} | broken == set(range(len(found) + len(broken)))
+    frames = {frame["frame"] for frame in found}
+    assert len(found) == len(frames)
+    # A video may say that it has a few frames more than it has.
+    assert frames | broken == set(range(40 if kind == "composed" else 38))
     precision, recall = vld.scores(found, settings.seed)
     assert precision > 0.9
     assert recall > 0.9

@@ -1,6 +1,8 @@
 """The frequent patterns of examples/fpd.py, without Spark: in whatever order changes reach the
 detector, the end is that of an independent miner."""
 
+import itertools
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -70,18 +72,46 @@ def test_an_empty_window_keeps_no_state() -> None:
     ("line", "words"),
     [
         ("To be or not to be\n", ("be", "not", "or", "to")),
-        ('["b", "a", "b"]\n', ("a", "b")),
+        (fpd.Json('["b", "a", "b"]\n'), ("a", "b")),
+        ("[RT] so\n", ("[rt]", "so")),
         ("\n", ()),
     ],
 )
-def test_messages_are_text_or_lists_of_words(line: str, words: fpd.Words) -> None:
+def test_messages_are_text_or_lists_of_words(line: Any, words: fpd.Words) -> None:
     assert fpd.words_of(line) == words
 
 
-@pytest.mark.parametrize("line", ['["a", 1]\n', "[\n", "\udcff\n"])
-def test_other_lines_are_errors(line: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (fpd.Json('["a", 1]\n'), "must be text, or a list of words"),
+        (fpd.Json('{"text": "a"}\n'), "must be text, or a list of words"),
+        (fpd.Json("[\n"), "Expecting value"),
+        ("\udcff\n", "surrogates not allowed"),
+    ],
+)
+def test_other_lines_are_errors(line: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         fpd.words_of(line)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"support": math.nan}, {"cap": 0}, {"window": 0}, {"count": -3}, {"rate": 0.0}]
+)
+def test_settings_must_make_sense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(sj.InputError, match=f"{next(iter(wrong))} must be .*; got"):
+        fpd.topology(fpd.Settings(**wrong))
+
+
+def test_the_window_keeps_its_size() -> None:
+    settings = fpd.Settings(window=1000, rate=100.0)
+    topology = fpd.topology(settings)
+    paces = [topology.sources[name].source.pace for name in ("entering", "leaving")]
+    assert all(paces)
+    entering, leaving = (list(itertools.islice(p.times(), 30_000)) for p in paces if p)
+    shifts = [late - soon for soon, late in zip(entering, leaving, strict=True)]
+    assert min(shifts) == pytest.approx(10.0)
+    assert max(shifts) == pytest.approx(10.0)
 
 
 def test_a_file_must_have_messages(tmp_path: Path) -> None:
