@@ -47,7 +47,7 @@ def run(lab: Lab) -> Finding:
         allocation = dict(zip(shape.service, start, strict=True))
         return lab.controlled(shape, allocation, settings, minutes * MINUTE_S, allowed * MINUTE_S)
 
-    for (shape, start), records in zip(cases, lab.each(records_of, cases), strict=True):
+    for (shape, start), records in zip(cases, lab.each(records_of, cases, 3), strict=True):
         label = ":".join(map(str, start))
         means = [r.samples.sojourn.mean_s if r.samples.sojourn else math.nan for r in records]
         curves.setdefault(shape.name, {})[label] = means

@@ -99,7 +99,7 @@ def run(lab: Lab) -> Finding:
         return lab.controlled(made, dict(start), settings, minutes * MINUTE_S)
 
     cases = [(what, window) for what in PATTERNS for window in (3, 6)]
-    for (what, window), records in zip(cases, lab.each(records_of, cases), strict=True):
+    for (what, window), records in zip(cases, lab.each(records_of, cases, 4), strict=True):
         found = delays(records, PATTERNS[what])
         changes = sum(record.applied for record in records)
         figures[f"{what}, w = {window}"] = {
