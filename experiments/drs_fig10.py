@@ -37,7 +37,7 @@ def run(lab: Lab) -> Finding:
     rows, words, holds = [], [], True
 
     def measured(rate: float) -> list[Measured]:
-        return lab.measure(shape(rate), PAIR, lab.seconds(40, 180))
+        return lab.measure(shape(rate), PAIR, lab.seconds(30, 180))
 
     for rate, results in zip(RATES, lab.each(measured, RATES), strict=True):
         made = shape(rate)

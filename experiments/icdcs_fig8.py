@@ -33,7 +33,7 @@ def run(lab: Lab) -> Finding:
             running.await_idle(4.0)  # its source has no end
             running.samples()
             parts = []
-            for _ in range(round(max(lab.seconds(15, 60), LEAST / rate) / 2.5)):
+            for _ in range(round(max(lab.seconds(12, 60), LEAST / rate) / 2.5)):
                 running.await_idle(2.5)
                 parts.append(running.samples())
         found = summed(dict.fromkeys(NAMES, 1), parts)

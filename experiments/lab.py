@@ -186,7 +186,7 @@ def fpd(slower: float = 5.0) -> Shape:
 
 def real(name: str) -> Shape:
     """An application of `examples/` with the service times and gains that its code has when it is
-    called here, all times longer by one factor, such that 13 processors are busy with 300 tuples a
+    called here, all times longer by one factor, such that 13 processors are busy with 150 tuples a
     second at all operators together."""
     calls = _called_vld() if name == "vld" else _called_fpd()
     service, gains, entering = {}, {}, ""
@@ -200,7 +200,7 @@ def real(name: str) -> Shape:
     feedback = frozenset(edge for edge in gains if edge[0] == edge[1])
     gains = {("source", entering): 1.0, **gains}
     one = Shape(name, {"source": SourceLoad(((1.0, 1.0),))}, service, gains, feedback).network()
-    rate = 300.0 / sum(s.arrival_rate for s in one.stations.values())
+    rate = 150.0 / sum(s.arrival_rate for s in one.stations.values())
     slower = 13.0 / (rate * sum(s.offered_load for s in one.stations.values()))
     scaled = {
         operator: Distribution.of_moments(d.mean_s * slower, _scv(d))
