@@ -23,8 +23,8 @@ MINUTE_S = 5.0
 TARGET_S = 1.0
 LONG = ((6, 6.0), (15, 12.0), (13, 6.0), (12, 18.0))  # minutes, frames a second
 NOTES = (
-    "operators sleep, for chosen times; a minute is five seconds; the long pattern of quick runs on "
-    "Spark has 28 minutes instead of 46"
+    "operators sleep, for chosen times; a minute is five seconds; the long pattern of quick runs "
+    "on Spark has 28 minutes instead of 46"
 )
 SHORT = ((6, 6.0), (3, 12.0), (11, 6.0))
 QUICK_LONG = ((4, 6.0), (9, 12.0), (8, 6.0), (7, 18.0))
