@@ -31,8 +31,8 @@ if __name__ == "__main__":
     for key, value in confs.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    topology = wordcount(Path({out!r}), LINES, 45, processors=3, executors=2)
-    with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, batch_s=4) as running:
+    topology = wordcount(Path({out!r}), LINES, 60, processors=3, executors=2)
+    with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, batch_s=3) as running:
         print("up", flush=True)
         running.driver.wait(lambda: running.committed >= 0, 60)
         first = dict(running.driver.at)

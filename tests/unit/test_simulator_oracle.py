@@ -69,7 +69,7 @@ def with_ciw(rate: float, k: int, scvs: tuple[float, float], seconds: float, see
 def test_gigk_stations_agree_with_ciw(
     k: int, utilization: float, scvs: tuple[float, float], off: float
 ) -> None:
-    rate, seconds = utilization * k / SERVICE_S, 6_000 / k
+    rate, seconds = utilization * k / SERVICE_S, 4_000 / k
     ours = [simulated(rate, k, scvs, seconds, seed) for seed in range(REPLICATIONS)]
     theirs = [with_ciw(rate, k, scvs, seconds, seed) for seed in range(REPLICATIONS)]
     centre = statistics.fmean(theirs)
