@@ -12,7 +12,8 @@ run: $(VENV)/.run
 	$(BIN)/sojourn run examples/orders.py --max-sojourn 200ms --conf change.quiet=15s --conf batch=5min
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto tests/unit tests/cli
+	$(BIN)/python -m pytest tests/spark
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -521,9 +521,10 @@ def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:
 
 
 def passing(results: Sequence[Measured]) -> list[Measured]:
-    """The best one, and those whose mean is not above its interval."""
+    """The best one, and those that are not told apart from it: the interval of the difference of
+    the two means holds zero."""
     best = min(results, key=lambda m: m.mean_s)
-    return [m for m in results if m.mean_s <= best.mean_s + best.half_s]
+    return [m for m in results if m.mean_s - best.mean_s <= math.hypot(m.half_s, best.half_s)]
 
 
 def _square_mean(sojourn: Sojourn) -> float:
