@@ -15,8 +15,8 @@ MINUTE_S = 5.0
 NOTES = (
     "operators sleep, those of vld a fifth of their times; a minute is five seconds; quick runs on "
     "Spark have 12 minutes, may change from the 6th on and leave out fpd; change.gain is 0.01 and "
-    "change.doubt 0, so that any better placement is taken, as in the papers: with the defaults one "
-    "that gains less than a tenth, or perhaps nothing, is left alone"
+    "change.doubt 0, so that any better placement is taken, as in the papers: by default one that "
+    "gains less than a tenth, or perhaps nothing, is left alone"
 )
 STARTS = {
     "vld": ((10, 11, 1), (8, 12, 2), (11, 9, 2)),
