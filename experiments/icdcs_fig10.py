@@ -34,7 +34,7 @@ def run(lab: Lab) -> Finding:
     for name, (start, target_ms, _) in EXPERIMENTS.items():
         conf = [
             f"measure.interval={MINUTE_S}s",
-            "change.quiet=20s",
+            f"change.quiet={MINUTE_S}s",
             "machines.pool=standalone",
             f"machines.processors={PER_MACHINE}",
             "machines.cores=4",
