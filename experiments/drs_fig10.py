@@ -76,6 +76,6 @@ def run(lab: Lab) -> Finding:
                 axes.bar([place * 0.25, 1 + place * 0.25], values, 0.22, label=name)
             axes.set_xticks([0.25, 1.25], ["2:4:1", "3:3:1"])
             axes.set(title=rate, ylabel="sojourn, s")
-            axes.legend()
+            axes.legend(loc="lower right")
 
     return Finding(figures, rows, "; ".join(words), bool(holds), draw)

@@ -104,7 +104,8 @@ def run(lab: Lab) -> Finding:
             others = [mean / low for mean in one["means_s"][1:]]
             axes.plot([number] * len(others), others, "o", c="tab:grey", alpha=0.6)
             axes.plot(number, one["means_s"][0] / low, "D", c="tab:blue")
-        axes.set(xlabel="topology", ylabel="measured sojourn over the best", yscale="log")
+        axes.set_xticks(range(len(found)))
+        axes.set(xlabel="topology", ylabel="measured sojourn over the best")
         axes.set_title("recommended (diamond) and its neighbours")
 
     return Finding(
