@@ -50,7 +50,7 @@ def compared(lab: Lab, seed: int) -> dict[str, Any]:
     least = sum(s.min_processors for s in network.stations.values())
     best = dict(assign_processors(network, least + 2 + seed % 3).allocation)
     allocations = [best, *neighbours(network, best, 2)]
-    found = lab.measure(shape, allocations, lab.seconds(10, 40))
+    found = lab.measure(shape, allocations, lab.seconds(10, 24))
     good = passing(found)
     worst = max(found, key=lambda m: network.mean_sojourn(m.allocation))
     return {
