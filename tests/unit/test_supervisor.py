@@ -40,3 +40,16 @@ def test_a_batch_is_ended_again_until_it_is_committed(monkeypatch: pytest.Monkey
 def test_nobody_waits_for_a_batch_of_a_broken_topology() -> None:
     assert not made(Deaf(2), is_broken=True)._commit(4, float("inf"))
     assert not made(Deaf(2))._commit(4, 0.0)
+
+
+@pytest.mark.parametrize(("at_rest", "error"), [(True, None), (False, "it had failed")])
+def test_stopping_between_two_queries_is_an_error_only_if_something_is_lost(
+    at_rest: bool, error: str | None
+) -> None:
+    """While it moves to other machines all is committed; after a failure it is not."""
+    supervisor = made(Deaf(0))
+    supervisor.query, supervisor.at_rest, supervisor.error = None, at_rest, None
+    supervisor.plan = SimpleNamespace(layout=SimpleNamespace(places=()))  # type: ignore[assignment]
+    supervisor.driver.failures = []
+    supervisor.drain(1.0)
+    assert supervisor.error is None if error is None else error in str(supervisor.error)

@@ -3,7 +3,6 @@ whenever it fails, with back-off and a limit. Fed by the driver's news of failur
 `Running`."""
 
 import logging
-import math
 import queue
 import threading
 import time
@@ -25,6 +24,7 @@ from sojourn.engine.task import SCHEMA
 _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
 _ASK_AGAIN_S = 2.0
+_COMMIT_S = 120.0
 LEAVE_S = 15.0
 
 
@@ -53,6 +53,7 @@ class Supervisor(threading.Thread):
         self.wanted = {name: spec.processors for name, spec in plan.topology.operators.items()}
         self.clock = BatchClock(spark, plan.checkpoint / "spark")
         self.query: StreamingQuery | None = None
+        self.at_rest = True  # all that was done is committed, and no query runs
         self.error: str | None = None
         self.moving: _Move | None = None
         self.restarts = 0
@@ -160,6 +161,7 @@ class Supervisor(threading.Thread):
             .option("checkpointLocation", str(self.clock.checkpoint))
             .start()
         )
+        self.at_rest = False
 
     def _await_join(self) -> None:
         """Until all executors have come up, or the query has failed."""
@@ -201,7 +203,7 @@ class Supervisor(threading.Thread):
         assert self.query is not None
         batch = max((report.batch for report in self.driver.reports.values()), default=0)
         batch = max(batch, self.clock.committed() + 1)
-        self._commit(batch, math.inf, self.stopping.is_set)
+        self.at_rest = self._commit(batch, time.monotonic() + _COMMIT_S)
         self.query.stop()
         self.clock.reset()
 
@@ -221,24 +223,23 @@ class Supervisor(threading.Thread):
         while not self._cannot_go_on() and time.monotonic() < deadline:
             if quiet.seen_twice():
                 break
-        if self.is_down:  # it failed a moment ago, or was about to start again
-            self._uncommitted("it had failed")
+        if self.is_down:
+            if not self.at_rest:  # it failed a moment ago, or was about to start again
+                self._uncommitted("it had failed")
             return
         batch = max((report.batch for report in self.driver.reports.values()), default=-1)
         # Ending a batch finishes what it holds, which may take its time again.
         if not self._commit(batch, time.monotonic() + timeout_s):
             self._uncommitted(f"not finished within {timeout_s:.0f} s")
 
-    def _commit(
-        self, batch: int, deadline: float, give_up: Callable[[], bool] = lambda: False
-    ) -> bool:
+    def _commit(self, batch: int, deadline: float) -> bool:
         """End the batch and wait until it is committed; whether it was. Asked for again every now
         and then, as the clock is one for all topologies on this Spark, and another one that stops
         may have set it right before it was looked at."""
         again = 0.0
         while self.clock.committed() < batch:
             now = time.monotonic()
-            if self._cannot_go_on() or now > deadline or give_up():
+            if self._cannot_go_on() or now > deadline:
                 return False
             if now >= again:
                 self.clock.end_batch()
