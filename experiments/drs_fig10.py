@@ -5,7 +5,8 @@ tuples to tell them apart."""
 
 from typing import Any
 
-from lab import Finding, Lab, Measured, Shape, passing
+from lab import Finding, Lab, Measured, passing
+from shapes import Shape
 
 from sojourn.queueing import assign_processors
 from sojourn.simulator import Distribution, SourceLoad

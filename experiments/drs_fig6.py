@@ -8,7 +8,8 @@ their code is called."""
 
 from typing import Any
 
-from lab import Finding, Lab, Measured, Shape, fpd, neighbours, passing, real, vld
+from lab import Finding, Lab, Measured, passing
+from shapes import Shape, fpd, neighbours, real, vld
 
 from sojourn.queueing import assign_processors
 

@@ -5,7 +5,8 @@ seconds. A minute is five seconds here."""
 import math
 from typing import Any
 
-from lab import Finding, Lab, Shape, fpd, vld
+from lab import Finding, Lab
+from shapes import Shape, fpd, vld
 
 from sojourn.control.controller import Record
 from sojourn.queueing import assign_processors

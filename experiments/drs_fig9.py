@@ -11,7 +11,8 @@ import itertools
 from dataclasses import replace
 from typing import Any
 
-from lab import Finding, Lab, Shape, exponential, vld
+from lab import Finding, Lab
+from shapes import Shape, exponential, vld
 
 from sojourn.control.controller import Record
 from sojourn.control.situation import Action

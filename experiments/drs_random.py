@@ -10,7 +10,8 @@ import random
 import statistics
 from typing import Any
 
-from lab import Finding, Lab, Shape, exponential, neighbours, passing
+from lab import Finding, Lab, passing
+from shapes import Shape, exponential, neighbours
 
 from sojourn.queueing import assign_processors
 from sojourn.simulator import SourceLoad

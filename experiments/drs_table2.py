@@ -4,7 +4,8 @@ interval's measures take, on the three operators of logo detection."""
 import time
 from typing import Any
 
-from lab import Finding, Lab, vld
+from lab import Finding, Lab
+from shapes import vld
 
 from sojourn.control.measure import measured
 from sojourn.queueing import assign_processors

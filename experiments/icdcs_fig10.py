@@ -10,7 +10,8 @@ import math
 import statistics
 from typing import Any
 
-from lab import Finding, Lab, vld
+from lab import Finding, Lab
+from shapes import vld
 
 from sojourn.control.controller import Record
 

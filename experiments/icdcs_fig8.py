@@ -6,7 +6,8 @@ real CPU-bound operators, so on Spark only."""
 import itertools
 from typing import Any
 
-from lab import Finding, Lab, example, summed
+from lab import Finding, Lab, summed
+from shapes import example
 
 import sojourn as sj
 from sojourn.queueing import Network, Station

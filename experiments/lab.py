@@ -1,20 +1,16 @@
-"""What the experiments share: shapes of the papers' applications, measuring an allocation on Spark
-or in the simulator, and what comes out: figures, a plot, rows beside the paper's, a verdict.
+"""What the experiments share: measuring an allocation of a shape on Spark or in the simulator, and
+what comes out: figures, a plot, rows beside the paper's, a verdict.
 
 On Spark, operators sleep, so that two cores can host the papers' 22 processors; every report says
 which engine it comes from and how times are scaled."""
 
-import importlib
-import itertools
 import json
 import math
 import random
 import statistics
-import sys
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from shapes import Shape
 
 import sojourn as sj
 from sojourn.control.controller import Controller, Record, shape_of
@@ -31,10 +28,9 @@ from sojourn.control.negotiator import Negotiator
 from sojourn.engine.machines import LocalPool
 from sojourn.errors import InputError
 from sojourn.ports import QUANTILES, Samples, Sojourn
-from sojourn.queueing import Network, Station, traffic
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulate import settings_for
-from sojourn.simulator import Distribution, OperatorLoad, SimulatedEngine, SourceLoad, Workload
+from sojourn.simulator import SimulatedEngine
 from sojourn.simulator.machines import SimulatedPool
 
 INTERVAL_S = 2.5
@@ -43,236 +39,6 @@ ROUNDS = 2  # in which allocations take turns
 _TOGETHER_S = 900.0
 _MOST_TO_START = 40  # intervals
 T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
-
-
-def example(name: str) -> Any:
-    """One of the applications that come with the project."""
-    folder = str(Path(__file__).parent.parent / "examples")
-    if folder not in sys.path:
-        sys.path.append(folder)
-    return importlib.import_module(name)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A topology by its rates, times of service and gains; the papers' with their own names."""
-
-    name: str
-    sources: Mapping[str, SourceLoad]
-    service: Mapping[str, Distribution]
-    gains: Mapping[tuple[str, str], float]
-    feedback: frozenset[tuple[str, str]] = frozenset()
-
-    @property
-    def rate(self) -> float:
-        """Tuples per second from outside, to begin with."""
-        return sum(load.steps[0][1] for load in self.sources.values())
-
-    @property
-    def seed(self) -> int:
-        """Another one for each, so that chance does not do the same to all."""
-        return zlib.crc32(self.name.encode())
-
-    def network(self, model: str = "mmk") -> Network:
-        """As the queueing model sees it."""
-        external = dict.fromkeys(self.service, 0.0)
-        for (sender, receiver), gain in self.gains.items():
-            if sender in self.sources:
-                external[receiver] += gain * self.sources[sender].steps[0][1]
-        inner = {edge: gain for edge, gain in self.gains.items() if edge[0] in self.service}
-        rates = traffic(external, inner)
-        arrivals = statistics.fmean(_scv(load.gap) for load in self.sources.values())
-        stations = {}
-        for name, service in self.service.items():
-            scvs = (1.0, 1.0) if model == "mmk" else (arrivals, _scv(service))
-            stations[name] = Station(rates[name], 1 / service.mean_s, *scvs)
-        return Network(stations, self.rate)
-
-    def topology(self, allocation: Mapping[str, int], sleep: bool) -> sj.Topology:
-        """With operators that sleep, or that are never called."""
-        t = sj.Topology(self.name)
-        made: dict[str, Any] = {}
-        for name, load in self.sources.items():
-            arrivals = {0.0: "constant", 1.0: "poisson"}.get(_scv(load.gap), "uniform")
-            pace: Any = {"rate": load.steps, "arrivals": arrivals}
-            seed = zlib.crc32(f"{self.name}.{name}".encode())
-            made[name] = t.source(name, sj.sources.paced(_number, seed=seed, **pace))
-        for name, service in self.service.items():
-            onward = {r: g for (s, r), g in self.gains.items() if s == name}
-            code = nap(service, onward) if sleep else _number
-            inputs = [
-                made[s] if s in self.sources else made[s][r]
-                for s, r in self.gains
-                if r == name and (s, r) not in self.feedback
-            ]
-            made[name] = t.operator(name, code, *inputs, processors=allocation[name])
-        t.sink("out", sj.sinks.call(_nothing), made[name])
-        for sender, receiver in self.feedback:
-            t.feedback(made[sender][receiver], made[receiver])
-        return t
-
-    def workload(self) -> Workload:
-        """For the simulator."""
-        operators = {}
-        for name, service in self.service.items():
-            gains = {f"{r}[{r}]": g for (s, r), g in self.gains.items() if s == name}
-            operators[name] = OperatorLoad(service, gains)
-        operators[name] = OperatorLoad(service, {**gains, "out": 0.0})
-        return Workload(operators, self.sources)
-
-
-def _scv(distribution: Distribution) -> float:
-    if distribution.scv is not None:
-        return distribution.scv
-    return {"constant": 0.0, "exponential": 1.0, "uniform": 1 / 3}[distribution.kind]
-
-
-def _number(value: Any) -> Any:
-    return value
-
-
-def _nothing(_value: Any) -> None:
-    """A result that nobody reads."""
-
-
-def nap(service: Distribution, gains: Mapping[str, float]) -> Callable[[Any], Iterator[Any]]:
-    """An operator that sleeps, and sends on as many as it should, each receiver by its name."""
-    drawn: list[float] = []
-
-    def sleep(value: Any) -> Iterator[Any]:
-        if not drawn:
-            rng = np.random.default_rng(random.getrandbits(64))
-            drawn.extend(service.draw(rng, 256).tolist())
-        time.sleep(drawn.pop())
-        for receiver, gain in gains.items():
-            for _ in range(int(gain) + (random.random() < gain - int(gain))):
-                yield sj.Output(receiver, value)
-
-    return sleep
-
-
-def exponential(**means_s: float) -> dict[str, Distribution]:
-    """Service times by their means."""
-    return {name: Distribution("exponential", mean_s) for name, mean_s in means_s.items()}
-
-
-def vld(rate: float = 13.0, scale: float = 1.0) -> Shape:
-    """Video logo detection; `scale` makes times shorter and rates higher."""
-    return Shape(
-        "vld",
-        {"frames": SourceLoad(((1.0, rate * scale),), Distribution("uniform", 1.0))},
-        exponential(extract=0.475 / scale, match=0.520 / scale, aggregate=0.012 / scale),
-        {("frames", "extract"): 1, ("extract", "match"): 1, ("match", "aggregate"): 1},
-    )
-
-
-def fpd(slower: float = 5.0) -> Shape:
-    """Frequent pattern detection, slower so that Python carries the tuples with ease."""
-    rate = SourceLoad(((1.0, 320.0 / slower),))
-    return Shape(
-        "fpd",
-        {"entering": rate, "leaving": rate},
-        exponential(generate=0.0068 * slower, detect=0.0036 * slower, report=0.0035 * slower),
-        {
-            ("entering", "generate"): 1,
-            ("leaving", "generate"): 1,
-            ("generate", "detect"): 4,
-            ("detect", "detect"): 0.05,
-            ("detect", "report"): 0.15,
-        },
-        frozenset({("detect", "detect")}),
-    )
-
-
-def real(name: str) -> Shape:
-    """An application of `examples/` with the service times and gains that its code has when it is
-    called here, all times longer by one factor, such that 13 processors are busy with 150 tuples a
-    second at all operators together."""
-    calls = _called_vld() if name == "vld" else _called_fpd()
-    service, gains, entering = {}, {}, ""
-    for operator, (seconds, emitted) in calls.items():
-        entering = entering or operator
-        mean_s = statistics.fmean(seconds)
-        scv = min(4.0, statistics.pvariance(seconds) / mean_s**2)
-        service[operator] = Distribution.of_moments(mean_s, max(0.05, scv))
-        for receiver, count in emitted.items():
-            gains[operator, receiver] = count / len(seconds)
-    feedback = frozenset(edge for edge in gains if edge[0] == edge[1])
-    gains = {("source", entering): 1.0, **gains}
-    one = Shape(name, {"source": SourceLoad(((1.0, 1.0),))}, service, gains, feedback).network()
-    rate = 150.0 / sum(s.arrival_rate for s in one.stations.values())
-    slower = 13.0 / (rate * sum(s.offered_load for s in one.stations.values()))
-    scaled = {
-        operator: Distribution.of_moments(d.mean_s * slower, _scv(d))
-        for operator, d in service.items()
-    }
-    source = {"source": SourceLoad(((1.0, rate),))}
-    return Shape(f"{name}-as-measured", source, scaled, gains, feedback)
-
-
-Calls = dict[str, tuple[list[float], dict[str, int]]]  # seconds of each call, results by receiver
-
-
-def _called_vld() -> Calls:
-    module = example("vld")
-    settings = module.Settings()
-    kinds = {"extract": module.extract, "match": module.match, "aggregate": module.aggregate}
-    shown = module.logos()
-    values: list[Any] = [
-        (number, module.encoded(module.composed(number, 0, shown))) for number in range(0, 240, 6)
-    ]
-    found: Calls = {}
-    for (name, kind), receiver in zip(kinds.items(), [*list(kinds)[1:], ""], strict=True):
-        operator = kind(settings)()
-        operator.state = {}
-        if hasattr(operator, "open"):
-            operator.open()
-        seconds, made = [], []
-        for value in values:
-            began = time.perf_counter()
-            made += list(operator.process(value))
-            seconds.append(time.perf_counter() - began)
-        found[name] = seconds, {receiver: len(made)} if receiver else {}
-        values = made
-    return found
-
-
-def _called_fpd() -> Calls:
-    module = example("fpd")
-    settings = module.Settings(window=2_000)
-    zipf = module.Zipf(settings.vocabulary, settings.seed)
-    generate, detect = module.generate(settings.cap), module.detect(settings.threshold)()
-    detect.state = {}
-    found: Calls = {
-        "generate": ([], {"detect": 0}),
-        "detect": ([], {"detect": 0, "report": 0}),
-        "report": ([], {}),
-    }
-    clock = time.perf_counter
-    for number in range(3 * settings.window):
-        messages = [(1, zipf.message(number))]
-        if number >= settings.window:
-            messages.append((-1, zipf.message(number - settings.window)))
-        for message in messages:
-            began = clock()
-            changes = [made for made in generate(message) if not isinstance(made, sj.Output)]
-            found["generate"][0].append(clock() - began)
-            found["generate"][1]["detect"] += len(changes)
-            while changes:
-                change = changes.pop()
-                began = clock()
-                results = list(detect.process(change))
-                found["detect"][0].append(clock() - began)
-                for result in results:
-                    if isinstance(result, sj.Output):
-                        found["detect"][1]["detect"] += 1
-                        changes.append(result.value)
-                    else:
-                        found["detect"][1]["report"] += 1
-                        began = clock()
-                        module.report(result)
-                        found["report"][0].append(clock() - began)
-    return found
 
 
 @dataclass(frozen=True)
@@ -300,6 +66,7 @@ class Lab:
     made: dict[str, Any] = field(default_factory=dict)
     spark: Any = None
     resized_s: list[float] = field(default_factory=list)  # how long each resize took on Spark
+    ended: threading.Event = field(default_factory=threading.Event)
     together: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -321,7 +88,12 @@ class Lab:
             some = of[first : first + at_once]
             self.together = threading.Barrier(len(some))
             with ThreadPoolExecutor(len(some)) as threads:
-                found += threads.map(self._or_abort(make), some)
+                try:
+                    found += threads.map(self._or_abort(make), some)
+                except BaseException:  # Ctrl-C too: no thread waits on for its time to pass
+                    self.ended.set()
+                    self.together.abort()
+                    raise
         self.together = threading.Barrier(1)
         return found
 
@@ -357,8 +129,14 @@ class Lab:
         topology = shape.topology(allocation, sleep=True)
         with sj.start(topology, spark=self.session(), batch_s=3600.0) as started:
             self.together.wait(_TOGETHER_S)
-            yield started, lambda seconds: _pass(started, seconds)
+            yield started, lambda seconds: self._pass(started, seconds)
             self.together.wait(_TOGETHER_S)
+
+    def _pass(self, started: Any, seconds: float) -> None:
+        """Time passes; nobody is asked anything, as that would be measured too."""
+        started.driver.wait(lambda: started.error is not None or self.ended.is_set(), seconds)
+        if self.ended.is_set():
+            raise InputError("the experiment was ended")
 
     def session(self) -> Any:
         """One Spark for all experiments."""
@@ -477,11 +255,7 @@ class Lab:
 def _seconds_until(engine: Any, wanted: Mapping[str, int], since_s: float) -> float:
     """How long from a time on until all processors are there, or gone, as asked for; infinite if
     they are not in time."""
-
-    def there() -> bool:
-        return bool(engine.allocation() == dict(wanted))
-
-    while not there():
+    while engine.allocation() != dict(wanted):
         if time.monotonic() - since_s > INTERVAL_S:
             return math.inf
         time.sleep(0.01)
@@ -496,11 +270,6 @@ def _work_off(engine: Any, let_pass: Callable[[float], None]) -> None:
         if sum(v.queue for v in vertices) < 10 and max(v.lag_s or 0.0 for v in vertices) < 0.5:
             return
     raise InputError("the machine cannot keep up with this experiment: what waits gets no less")
-
-
-def _pass(started: Any, seconds: float) -> None:
-    """Time passes; nobody is asked anything, as that would be measured too."""
-    started.driver.wait(lambda: started.error is not None, seconds)
 
 
 def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:
@@ -533,18 +302,6 @@ def _square_mean(sojourn: Sojourn) -> float:
     edges = (places[:-1] + places[1:]) / 2
     widths = np.diff(np.array([0.0, *edges[1:-1], 100.0])) / 100
     return float((widths * np.array(sojourn.quantiles) ** 2).sum())
-
-
-def neighbours(network: Network, best: Mapping[str, int], count: int = 5) -> list[dict[str, int]]:
-    """The nearest allocations of as many processors, by how many are elsewhere, the better
-    estimated first among equals."""
-    some = []
-    for steps in itertools.product(range(-2, 3), repeat=len(best)):
-        moved = {name: k + step for (name, k), step in zip(best.items(), steps, strict=True)}
-        stable = all(k >= network.stations[n].min_processors for n, k in moved.items())
-        if sum(steps) == 0 and any(steps) and stable:
-            some.append((sum(map(abs, steps)), network.mean_sojourn(moved), moved))
-    return [moved for *_, moved in sorted(some, key=lambda one: one[:2])[:count]]
 
 
 @dataclass(frozen=True)
