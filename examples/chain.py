@@ -75,12 +75,17 @@ def main() -> None:
         sleep = (0.0, 0.0, 0.0) if any(options.cpu) else DEFAULTS.sleep
     settings = Settings(options.rate, tuple(options.cpu), tuple(sleep))
     try:
+        if not 0 < options.seconds < float("inf"):
+            raise sj.InputError(f"seconds must be above 0; got {options.seconds}")
         made = topology(settings)
     except sj.InputError as error:
         parser.error(str(error))
-    with sj.start(made) as running:
-        running.await_idle(options.seconds)  # its source has no end
-        measured = running.samples()
+    try:
+        with sj.start(made) as running:
+            running.await_idle(options.seconds)  # its source has no end
+            measured = running.samples()
+    except sj.TopologyFailed as error:
+        parser.exit(1, f"{error}\n")
     for name in NAMES:
         sample = measured.vertices[name]
         service = "nothing yet" if sample.service_s is None else f"{sample.service_s * 1e3:.2f} ms"

@@ -10,11 +10,12 @@ of words occur together in many of the last messages, and are part of no larger 
                      ↓        └──┘ a set that becomes, or is no longer, frequent tells the sets
                    capped          that it contains
 
-A message enters the window and leaves it again after `window` others. `generate` makes all sets of
-its words; of a message with more words than `cap` only the first ones in alphabetical order are
-used, and every such message is counted in `capped`. `detect` keeps for each set how many messages
-in the window have it and how many frequent sets one word larger contain it. A set is maximal if it
-is frequent and none of those is; what one step up does not contain, larger sets do not either.
+A message enters the window and leaves it again as much later as `window` messages take at the rate.
+`generate` makes all sets of its words; of a message with more words than `cap` only the first ones
+in alphabetical order are used, and every such message is counted in `capped`. `detect` keeps for
+each set how many messages in the window have it and how many frequent sets one word larger contain
+it. A set is maximal if it is frequent and none of those is; what one step up does not contain,
+larger sets do not either.
 """
 
 import argparse
@@ -30,7 +31,6 @@ from typing import Any
 import sojourn as sj
 
 Words = tuple[str, ...]
-Message = tuple[int, Words]  # +1 if it enters, -1 if it leaves
 Change = tuple[int, Words, int]  # by how much the count of a set, or of its larger sets, changes
 
 
@@ -99,10 +99,11 @@ def words_of(message: Any) -> Words:
     if isinstance(message, Json):
         message = json.loads(message.line)
     elif isinstance(message, str):
-        message.encode()  # a line that is no UTF-8 is refused here
         message = message.lower().split()
     if not isinstance(message, list | tuple) or not all(isinstance(w, str) for w in message):
         raise ValueError(f"a message must be text, or a list of words; got {message!r:.60}")
+    for word in message:
+        word.encode()  # one that is no UTF-8 is refused here
     return tuple(sorted(set(message)))
 
 
@@ -111,7 +112,7 @@ def messages(settings: Settings) -> tuple[Callable[[], Iterable[Any]], int | Non
     if settings.file is None:
         zipf = Zipf(settings.vocabulary, settings.seed)
         return lambda: map(zipf.message, itertools.count()), settings.count
-    path = Path(settings.file)
+    path = Path(settings.file).resolve()
 
     def lines() -> Iterator[Any]:
         with path.open(encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -244,12 +245,13 @@ def main() -> None:
     settings = Settings(**given)
     try:
         made = topology(settings)
-        if any(Path(settings.out).glob("*/*.jsonl")):
+        checkpoint = Path(settings.out) / "checkpoint"
+        if checkpoint.exists():
             raise sj.InputError(f"{settings.out}: has results already; give another --out")
     except sj.InputError as error:
         parser.error(str(error))
     try:
-        with sj.start(made) as running:
+        with sj.start(made, checkpoint=checkpoint) as running:
             running.await_idle()
             dropped = running.samples().vertices["generate"].dropped
     except sj.TopologyFailed as error:
@@ -257,8 +259,12 @@ def main() -> None:
     for words in sorted(maximal_patterns(settings), key=lambda found: (-len(found), found)):
         print(" ".join(words))
     capped = sum(1 for _ in lines_of(f"{settings.out}/capped"))
-    print(f"{capped} messages had more than {settings.cap} words, of which so many were used")
+    print(f"{capped} messages had more than {settings.cap} words; only the first {settings.cap} "
+          f"in the alphabet were used")  # fmt: skip
+    print(f"{settings.threshold} messages of a window of {settings.window} make a set frequent")
     print(f"{dropped} lines, entering or leaving, could not be read")
+    if dropped and settings.on_error == "dead-letter":
+        print(f"they are in {checkpoint}/sojourn/dead-letters/generate")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,20 @@ class Settings:
     camera: int | None = None
     on_error: Any = "fail"
 
+    def check(self) -> None:
+        """Refuse what makes no sense."""
+        for what, value, least in (
+            ("features", self.features, 1), ("part", self.part, 1), ("matches", self.matches, 1),
+            ("count", self.count, 1), ("seed", self.seed, 0), ("camera", self.camera, 0),
+        ):  # fmt: skip
+            if value is not None and value < least:
+                raise sj.InputError(f"{what} must be at least {least}; got {value}")
+        for what, number in (("ratio", self.ratio), ("distance", self.distance)):
+            if not 0 < number < math.inf:
+                raise sj.InputError(f"{what} must be above 0; got {number}")
+        if self.video is not None and self.camera is not None:
+            raise sj.InputError("a video and a camera were given; give one of them")
+
 
 def paper_rates(seed: int) -> tuple[tuple[float, float], ...]:
     """A frame rate uniform in [1, 25], anew every second for an hour; the last goes on."""
@@ -85,6 +99,8 @@ def logos() -> list[Image]:
     found = []
     for name, left, top in LOGOS:
         picture = cv2.imread(str(pictures() / name), cv2.IMREAD_GRAYSCALE)
+        if picture is None:
+            raise sj.InputError(f"{pictures() / name}: cannot be read; install scikit-image anew")
         side = min(LOGO, *picture.shape)
         y, x = min(top, picture.shape[0] - side), min(left, picture.shape[1] - side)
         found.append(cv2.resize(picture[y : y + side, x : x + side], (LOGO, LOGO)))
@@ -139,15 +155,19 @@ class Frames(sj.Source):
 
     def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
         cv2 = vision()
-        from_file = self.settings.video is not None
-        video = cv2.VideoCapture(self.settings.video if from_file else self.settings.camera)
+        path, camera = self.settings.video, self.settings.camera
+        from_file = path is not None
+        video = cv2.VideoCapture(str(Path(path).resolve()) if path is not None else camera)
         stated = video.get(cv2.CAP_PROP_FRAME_COUNT) if from_file else math.inf
         most = math.inf if self.settings.count is None else self.settings.count
-        for number in itertools.count(1):
+        before = position or 0
+        for number in itertools.count(1 if from_file else before + 1):
             fine, frame = video.read()
             if number > most or (not fine and number > stated - _STATED_TOO_MANY):
                 return
-            if not from_file or number > (position or 0):
+            if not fine and not from_file:
+                raise OSError(f"camera {camera} gives no frames any more")
+            if number > before:
                 # A frame that cannot be read is sent on empty, for `on_error` to deal with.
                 yield (number - 1, encoded(frame) if fine else b""), number
 
@@ -164,14 +184,20 @@ def frames(settings: Settings) -> sj.Source:
             seed=settings.seed,
         )
     if settings.video is not None:
-        if not Path(settings.video).is_file():
-            raise sj.InputError(f"{settings.video}: no such file")
-        video = vision().VideoCapture(settings.video)
+        path = Path(settings.video)
+        if not path.is_file():
+            what = "is no file" if path.exists() else "no such file"
+            raise sj.InputError(f"{path}: {what}; give a video")
+        video = vision().VideoCapture(str(path))
         fine, _ = video.read()
-        if not fine:
-            raise sj.InputError(f"{settings.video}: has no frame that can be read as video")
+        still = video.get(vision().CAP_PROP_FRAME_COUNT) <= 1
+        if not fine or (still and vision().haveImageReader(str(path))):
+            why = "is a picture" if fine else "has no frame that can be read as video"
+            raise sj.InputError(f"{path}: {why}; give a video that OpenCV can read")
     elif not vision().VideoCapture(settings.camera).isOpened():
-        raise sj.InputError(f"camera {settings.camera}: cannot be opened")
+        raise sj.InputError(
+            f"camera {settings.camera}: cannot be opened; give the number of one that is connected"
+        )
     return Frames(settings)
 
 
@@ -264,11 +290,7 @@ DEFAULTS = Settings()
 def topology(settings: Settings = DEFAULTS) -> sj.Topology:
     """frames → extract → match → aggregate → logos."""
     vision()
-    for name in ("features", "part", "matches"):
-        if getattr(settings, name) < 1:
-            raise sj.InputError(f"{name} must be at least 1; got {getattr(settings, name)}")
-    if settings.count is not None and settings.count < 1:
-        raise sj.InputError(f"count must be at least 1; got {settings.count}")
+    settings.check()
     t = sj.Topology("vld")
     source = t.source("frames", frames(settings))
     features = t.operator("extract", extract(settings), source, on_error=settings.on_error)
@@ -326,12 +348,13 @@ def main() -> None:
     settings = Settings(**given)
     try:
         made = topology(settings)
-        if any(Path(settings.out).glob("*.jsonl")):
+        checkpoint = Path(settings.out) / "checkpoint"
+        if checkpoint.exists():
             raise sj.InputError(f"{settings.out}: has results already; give another --out")
     except sj.InputError as error:
         parser.error(str(error))
     try:
-        with sj.start(made) as running:
+        with sj.start(made, checkpoint=checkpoint) as running:
             running.await_idle()
             dropped = running.samples().vertices["extract"].dropped
     except sj.TopologyFailed as error:
@@ -340,6 +363,8 @@ def main() -> None:
     for frame in sorted(found, key=lambda one: int(one["frame"])):
         print(frame["frame"], " ".join(LOGOS[logo][0] for logo in frame["logos"]) or "none")
     print(f"{dropped} frames could not be read")
+    if dropped and settings.on_error == "dead-letter":
+        print(f"they are in {checkpoint}/sojourn/dead-letters/extract")
     if settings.video is None and settings.camera is None:
         precision, recall = scores(found, settings.seed)
         print(f"precision {precision:.3f}, recall {recall:.3f}")

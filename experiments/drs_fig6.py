@@ -4,7 +4,8 @@ the measured best: (10:11:1) and (6:13:3).
 
 The papers give no service times. `vld` and `fpd` have times with which the model places processors
 as theirs did; the other two have those of this project's applications, as they are measured when
-their code is called."""
+their code is called. Theirs has neighbours that are considerably worse and deviate more, so logo
+detection has a rate, and pattern detection a load, at which the model expects that too."""
 
 from typing import Any
 
@@ -15,15 +16,19 @@ from sojourn.queueing import assign_processors
 
 PROCESSORS = 22
 PAPER = {"vld": "10:11:1", "fpd": "6:13:3"}
+NEEDS = ("cv2", "skimage")
 NOTES = (
     "operators sleep; vld is five times as fast as examples/plans/vld.yaml and fpd a fifth as fast "
-    "as examples/plans/fpd.yaml, whose times are chosen; the other times are measured, and scaled"
+    "as examples/plans/fpd.yaml, whose times are chosen; vld has 17 instead of 13 frames a second "
+    "at that speed, fpd a tenth more messages, so that neighbours differ; the other times are "
+    "measured and scaled, their squared coefficient of variation between 0.05 and 4; quick runs "
+    "have three neighbours of those"
 )
 
 
 def shapes() -> list[Shape]:
     """Two as the papers place them, two as they are here."""
-    return [vld(scale=5.0), fpd(), real("vld"), real("fpd")]
+    return [vld(rate=17.0, scale=5.0), fpd(load=1.1), real("vld"), real("fpd")]
 
 
 def measured(lab: Lab) -> list[tuple[Shape, list[Measured]]]:
@@ -47,29 +52,42 @@ def measured(lab: Lab) -> list[tuple[Shape, list[Measured]]]:
 def run(lab: Lab) -> Finding:
     """Measure all of them."""
     found = measured(lab)
-    holds, words, rows = True, [], []
+    words, rows = [], []
+    fails = untold = False
     for shape, results in found:
         recommended = results[0]
+        theirs = PAPER.get(shape.name, "")
         best = min(results, key=lambda m: m.mean_s)
         good = passing(results)
-        holds &= recommended in good and PAPER.get(shape.name, recommended.label) == (
-            recommended.label
-        )
+        fails |= recommended not in good or (theirs or recommended.label) != recommended.label
+        untold |= len(good) == len(results)
         how = "is the measured best" if best is recommended else (
             f"is not told apart from the best, {best.label}" if recommended in good
             else f"is not the best, which is {best.label}"
         )  # fmt: skip
-        words.append(f"{shape.name}: the recommended {recommended.label} {how}")
-        theirs = PAPER.get(shape.name, "")
+        others = len(results) - len(good)
+        words.append(
+            f"{shape.name}: the recommended {recommended.label} {how}; {others} of "
+            f"{len(results) - 1} neighbours are told to be worse"
+        )
+        least_s = min(m.deviation_s for m in results)
         rows += [
             (f"recommended, {shape.name}", theirs, recommended.label),
             (f"measured best, {shape.name}", theirs, best.label),
             (
-                f"allocations not told apart from the best, {shape.name}",
-                "",
-                f"{len(good)} of {len(results)}",
+                f"neighbours told to be worse than the best, {shape.name}",
+                "5 of 5" if theirs else "",
+                f"{others} of {len(results) - 1}",
+            ),
+            (
+                f"deviation with the recommended over the least one, {shape.name}",
+                "1" if theirs else "",
+                f"{recommended.deviation_s / least_s:.2f}",
             ),
         ]
+    if untold:
+        words.append("where no neighbour is told to be worse, the run was too short")
+    holds = False if fails else None if untold else True
 
     def draw(figure: Any) -> None:
         for number, (shape, results) in enumerate(found, 1):
@@ -83,4 +101,4 @@ def run(lab: Lab) -> Finding:
             axes.set(title=f"{shape.name}: mean (bar), deviation (dot)", ylabel="sojourn, s")
 
     figures = {shape.name: [vars(m) for m in results] for shape, results in found}
-    return Finding(figures, rows, "; ".join(words), bool(holds), draw)
+    return Finding(figures, rows, "; ".join(words), holds, draw)

@@ -3,6 +3,7 @@ from the 14th of 27 minutes on. All end at the same optimum; the change costs li
 seconds. A minute is five seconds here."""
 
 import math
+import statistics
 from typing import Any
 
 from lab import Finding, Lab
@@ -14,8 +15,9 @@ from sojourn.settings import ControlSettings
 
 MINUTE_S = 5.0
 NOTES = (
-    "operators sleep, those of vld a fifth of their times; a minute is five seconds; quick runs on "
-    "Spark have 12 minutes, may change from the 6th on and leave out fpd; change.gain is 0.01 and "
+    "operators sleep, those of vld a fifth of their times, with 16 instead of 13 frames a second "
+    "at that speed, so that bad placements show; a minute is five seconds; quick runs on Spark "
+    "have 12 minutes, may change from the 6th on and leave out fpd; change.gain is 0.01 and "
     "change.doubt 0, so that any better placement is taken, as in the papers: by default one that "
     "gains less than a tenth, or perhaps nothing, is left alone"
 )
@@ -27,8 +29,9 @@ STARTS = {
 
 def run(lab: Lab) -> Finding:
     """Each start once."""
-    shapes = [vld(scale=5.0)] if lab.quick and lab.engine == "spark" else [vld(scale=5.0), fpd()]
-    minutes, allowed = (12, 6) if lab.quick and lab.engine == "spark" else (27, 14)
+    short = lab.quick and lab.engine == "spark"
+    shapes = [vld(rate=16.0, scale=5.0)] if short else [vld(rate=16.0, scale=5.0), fpd()]
+    minutes, allowed = (12, 6) if short else (27, 14)
     settings = ControlSettings(
         max_processors=22,
         interval_s=MINUTE_S,
@@ -39,7 +42,7 @@ def run(lab: Lab) -> Finding:
     )
     curves: dict[str, dict[str, list[float]]] = {}
     ends: dict[str, dict[str, str]] = {}
-    costs: list[float] = []
+    costs: list[tuple[float, float]] = []  # over what it was before, over what it is from then on
     lab.resized_s.clear()
     cases = [(shape, start) for shape in shapes for start in STARTS[shape.name]]
 
@@ -55,10 +58,11 @@ def run(lab: Lab) -> Finding:
         last = records[-1].samples.vertices
         end = ":".join(str(last[n].processors) for n in shape.service)
         ends.setdefault(shape.name, {})[label] = end
-        for number, record in enumerate(records[:-3]):
-            if record.applied:
-                before, after = means[number], sum(means[number + 2 : number + 4]) / 2
-                costs += [c for c in [means[number + 1] / max(before, after)] if not math.isnan(c)]
+        for number, record in enumerate(records):
+            if record.applied and len(means) >= number + 4:
+                before = statistics.fmean(means[max(0, number - 2) : number + 1])
+                after = statistics.fmean(means[number + 2 :])
+                costs.append((means[number + 1] / before, means[number + 1] / after))
     rows, words, holds = [], [], True
     for shape in shapes:
         best = ":".join(map(str, assign_processors(shape.network(), 22).allocation.values()))
@@ -72,22 +76,20 @@ def run(lab: Lab) -> Finding:
             )
         )
         words.append(f"{shape.name}: {' and '.join(ends[shape.name])} end at {' and '.join(found)}")
-    worst = max(costs, default=0.0)
-    rows.append(
-        (
-            "mean sojourn in the minute of a change, over the larger of before and after",
-            "small",
-            f"{worst:.2f} at the most",
-        )
-    )
+    for what, theirs, ratios in (
+        ("over that of three minutes before", "hardly above 1", [before for before, _ in costs]),
+        ("over that from then on, with what had to be worked off", "", [then for _, then in costs]),
+    ):
+        told = f"{max(ratios):.2f} at the most, of {len(ratios)} changes" if ratios else "none"
+        rows.append((f"mean sojourn in the minute after a change, {what}", theirs, told))
     if lab.resized_s:
+        took = f"{max(lab.resized_s):.2f}"
         rows.append(
-            (
-                "seconds that a change takes",
-                "a few; Storm's own one to two minutes",
-                f"{max(lab.resized_s):.2f} at the most",
-            )
+            ("seconds that a change takes", "a few; Storm's own 60 to 120", f"{took} at the most")
         )
+        words.append(f"a change takes {took} s at the most")
+    # A start that is not the best one was changed, and what that cost was seen.
+    holds &= len(costs) >= sum(len(STARTS[shape.name]) - 1 for shape in shapes)
 
     def draw(figure: Any) -> None:
         for number, (name, found) in enumerate(curves.items(), 1):

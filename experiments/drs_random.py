@@ -16,7 +16,9 @@ from shapes import Shape, exponential, neighbours
 from sojourn.queueing import assign_processors
 from sojourn.simulator import SourceLoad
 
-NOTES = "operators sleep, one to three processors busy at each"
+NEIGHBOURS = 3
+AT_ONCE = 4
+NOTES = "operators sleep, one to three processors busy at each; four topologies beside one another"
 
 
 def random_shape(seed: int) -> Shape:
@@ -27,9 +29,9 @@ def random_shape(seed: int) -> Shape:
     for number, name in enumerate(names[1:], 1):
         for sender in draw.sample(names[:number], min(number, draw.choice((1, 1, 2)))):
             gains[sender, name] = draw.choice((0.5, 1.0, 1.0, 1.5))
-    sources = {"in": SourceLoad(((1.0, draw.uniform(15, 30)),))}
+    sources = {"in": SourceLoad(((1.0, draw.uniform(60, 120)),))}
     if draw.random() < 0.3:
-        sources["also"] = SourceLoad(((1.0, draw.uniform(5, 15)),))
+        sources["also"] = SourceLoad(((1.0, draw.uniform(20, 60)),))
         gains["also", draw.choice(names)] = 1.0
     feedback = set()
     if draw.random() < 0.5:
@@ -49,9 +51,9 @@ def compared(lab: Lab, seed: int) -> dict[str, Any]:
     shape = random_shape(seed)
     network = shape.network()
     least = sum(s.min_processors for s in network.stations.values())
-    best = dict(assign_processors(network, least + 2 + seed % 3).allocation)
-    allocations = [best, *neighbours(network, best, 2)]
-    found = lab.measure(shape, allocations, lab.seconds(10, 24))
+    best = dict(assign_processors(network, least + 2 + seed % 2).allocation)
+    allocations = [best, *neighbours(network, best, NEIGHBOURS)]
+    found = lab.measure(shape, allocations, lab.seconds(16, 40))
     good = passing(found)
     worst = max(found, key=lambda m: network.mean_sojourn(m.allocation))
     return {
@@ -59,7 +61,7 @@ def compared(lab: Lab, seed: int) -> dict[str, Any]:
         "loops": len(shape.feedback),
         "allocations": [m.label for m in found],
         "means_s": [m.mean_s for m in found],
-        "halves_s": [m.half_s for m in found],
+        "halves_of_intervals_s": [m.half_s for m in found],
         "estimated_s": [network.mean_sojourn(m.allocation) for m in found],
         "best": found[0].mean_s == min(m.mean_s for m in found),
         "hit": found[0] in good,
@@ -70,7 +72,7 @@ def compared(lab: Lab, seed: int) -> dict[str, Any]:
 def run(lab: Lab) -> Finding:
     """All of them."""
     seeds = range(4 if lab.quick and lab.engine == "spark" else 20)
-    found = lab.each(lambda seed: compared(lab, seed), seeds)
+    found = lab.each(lambda seed: compared(lab, seed), seeds, AT_ONCE)
     hits, best = sum(one["hit"] for one in found), sum(one["best"] for one in found)
     worst = sum(one["worst_hit"] for one in found)
     loss = statistics.fmean(one["means_s"][0] / min(one["means_s"]) - 1 for one in found)
@@ -109,6 +111,6 @@ def run(lab: Lab) -> Finding:
         axes.set(xlabel="topology", ylabel="measured sojourn over the best")
         axes.set_title("recommended (diamond) and its neighbours")
 
-    return Finding(
-        {"topologies": found}, rows, verdict, hits >= 0.9 * len(found) and hits > worst, draw
-    )
+    # If also the worst ones are seldom told apart, it says nothing that the recommended are not.
+    holds = False if hits < 0.9 * len(found) else None if worst > len(found) / 2 else True
+    return Finding({"topologies": found}, rows, verdict, holds, draw)

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from sojourn.control.controller import Controller, Record, shape_of
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
 from sojourn.engine.machines import LocalPool
-from sojourn.errors import InputError
+from sojourn.errors import TopologyFailed
 from sojourn.ports import QUANTILES, Samples, Sojourn
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulate import settings_for
@@ -37,24 +37,44 @@ INTERVAL_S = 2.5
 AT_ONCE = 2  # topologies on the same Spark
 ROUNDS = 2  # in which allocations take turns
 _TOGETHER_S = 900.0
-_MOST_TO_START = 40  # intervals
-T_95 = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
+_MOST_TO_RESIZE_S = 60.0
+_LOOK_S = 1.0
+_MOST_LOOKS = 100
+_GROUPS = 10
+# Student's t of 95 % confidence, two-sided, by degrees of freedom.
+T_95 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26,
+        2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One allocation over a while: mean and deviation of the sojourn, and half of the mean's
-    interval of 95 % confidence by the means of parts."""
+    """One allocation over a while: mean and deviation of the sojourn, and the standard error of the
+    mean by those of so many parts."""
 
     allocation: Mapping[str, int]
     mean_s: float
     deviation_s: float
-    half_s: float
+    error_s: float
+    parts: int
     trees: int
 
     @property
     def label(self) -> str:
         return ":".join(map(str, self.allocation.values()))
+
+    @property
+    def half_s(self) -> float:
+        """Half of the mean's interval of 95 % confidence."""
+        return T_95[self.parts - 1] * self.error_s
+
+    def slower_than(self, other: "Measured") -> bool:
+        """With 95 % confidence, by Welch's test."""
+        squares = self.error_s**2, other.error_s**2
+        if not sum(squares):
+            return self.mean_s > other.mean_s
+        shares = squares[0] ** 2 / (self.parts - 1) + squares[1] ** 2 / (other.parts - 1)
+        freedom = math.floor(sum(squares) ** 2 / shares)
+        return self.mean_s - other.mean_s > T_95[freedom] * math.sqrt(sum(squares))
 
 
 @dataclass
@@ -88,24 +108,17 @@ class Lab:
             some = of[first : first + at_once]
             self.together = threading.Barrier(len(some))
             with ThreadPoolExecutor(len(some)) as threads:
+                running = [threads.submit(make, one) for one in some]
                 try:
-                    found += threads.map(self._or_abort(make), some)
+                    for one in as_completed(running):
+                        one.result()
                 except BaseException:  # Ctrl-C too: no thread waits on for its time to pass
                     self.ended.set()
                     self.together.abort()
                     raise
+            found += [one.result() for one in running]
         self.together = threading.Barrier(1)
         return found
-
-    def _or_abort(self, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def made(one: Any) -> Any:
-            try:
-                return make(one)
-            except Exception:
-                self.together.abort()
-                raise
-
-        return made
 
     def seconds(self, quick: float, full: float) -> float:
         """How long to look on Spark; the simulator looks twenty times as long."""
@@ -129,14 +142,14 @@ class Lab:
         topology = shape.topology(allocation, sleep=True)
         with sj.start(topology, spark=self.session(), batch_s=3600.0) as started:
             self.together.wait(_TOGETHER_S)
-            yield started, lambda seconds: self._pass(started, seconds)
+            yield started, lambda seconds: self.let_pass(started, seconds)
             self.together.wait(_TOGETHER_S)
 
-    def _pass(self, started: Any, seconds: float) -> None:
+    def let_pass(self, started: Any, seconds: float) -> None:
         """Time passes; nobody is asked anything, as that would be measured too."""
         started.driver.wait(lambda: started.error is not None or self.ended.is_set(), seconds)
         if self.ended.is_set():
-            raise InputError("the experiment was ended")
+            raise TopologyFailed("the experiment was ended")
 
     def session(self) -> Any:
         """One Spark for all experiments."""
@@ -175,7 +188,9 @@ class Lab:
                 began_s = time.monotonic()
                 record = loop.tick()
                 if record.applied and self.engine == "spark":
-                    self.resized_s.append(_seconds_until(engine, record.wanted, began_s))
+                    assert record.decision.allocation is not None
+                    asked = record.decision.allocation
+                    self.resized_s.append(_seconds_until(engine, asked, began_s))
         return records
 
     def on_machines(
@@ -207,23 +222,23 @@ class Lab:
                     made.loop.advise = False
                     made.wait(seconds - act_from_s)
             return records
-        settings = settings_for(None, conf, max_sojourn=max_sojourn)
+        of_engine, of_control, of_simulator = settings_for(None, conf, max_sojourn=max_sojourn)
         simulated = SimulatedEngine(
             shape.topology(allocation, sleep=False),
             shape.workload(),
-            settings[2],
-            settings[0],
+            of_simulator,
+            of_engine,
             seed=1,
-            machines=-(-sum(allocation.values()) // settings[1].machine_processors),
-            machine_processors=settings[1].machine_processors,
+            machines=-(-sum(allocation.values()) // of_control.machine_processors),
+            machine_processors=of_control.machine_processors,
         )
-        pool = SimulatedPool(simulated, settings[1].max_machines)
-        controller = Controller(shape_of(simulated.topology), settings[1])
+        pool = SimulatedPool(simulated, of_control.max_machines)
+        controller = Controller(shape_of(simulated.topology), of_control)
         loop = ControlLoop(
             simulated, controller, Negotiator(pool, pool.begin), [records.append], advise=True
         )
         while simulated.now_s < seconds:
-            simulated.advance(simulated.now_s + settings[1].interval_s)
+            simulated.advance(simulated.now_s + of_control.interval_s)
             loop.advise = simulated.now_s < act_from_s
             loop.tick()
         return records
@@ -238,11 +253,12 @@ class Lab:
         order = random.Random(shape.seed)
         ample = {name: 2 * k for name, k in allocations[0].items()}
         with self.running(shape, ample) as (engine, let_pass):
-            _work_off(engine, let_pass)
             turns = list(zip(allocations, parts, strict=True))
             for _ in range(ROUNDS):
                 order.shuffle(turns)
                 for allocation, found in turns:
+                    engine.resize(ample)  # nobody inherits what waits
+                    work_off(engine, let_pass)
                     engine.resize(allocation)
                     let_pass(max(2.0, 0.1 * spell_s))
                     engine.samples()
@@ -253,47 +269,45 @@ class Lab:
 
 
 def _seconds_until(engine: Any, wanted: Mapping[str, int], since_s: float) -> float:
-    """How long from a time on until all processors are there, or gone, as asked for; infinite if
-    they are not in time."""
+    """How long from a time on until all processors are there, or gone, as asked for."""
     while engine.allocation() != dict(wanted):
-        if time.monotonic() - since_s > INTERVAL_S:
-            return math.inf
+        if time.monotonic() - since_s > _MOST_TO_RESIZE_S:
+            raise TopologyFailed(f"{dict(wanted)} did not come in {_MOST_TO_RESIZE_S:g} s")
         time.sleep(0.01)
     return time.monotonic() - since_s
 
 
-def _work_off(engine: Any, let_pass: Callable[[float], None]) -> None:
-    """Until nothing is left of what came while it started."""
-    for _ in range(_MOST_TO_START):
-        let_pass(INTERVAL_S)
+def work_off(engine: Any, let_pass: Callable[[float], None]) -> None:
+    """Until nothing is left of what waits."""
+    for _ in range(_MOST_LOOKS):
+        let_pass(_LOOK_S)
         vertices = engine.samples().vertices.values()
-        if sum(v.queue for v in vertices) < 10 and max(v.lag_s or 0.0 for v in vertices) < 0.5:
+        behind_s = max(v.lag_s or 0.0 for v in vertices)
+        if behind_s < 0.5 and all(v.queue <= max(1, v.processors) for v in vertices):
             return
-    raise InputError("the machine cannot keep up with this experiment: what waits gets no less")
+    raise TopologyFailed("this machine cannot keep up with the experiment: what waits gets no less")
 
 
 def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:
     """Several intervals as one."""
     found = [part.sojourn for part in parts if part.sojourn is not None]
     if not found:
-        raise InputError(f"no tuple was done in {len(parts)} intervals with {dict(allocation)}")
+        raise TopologyFailed(f"no tuple was done in {len(parts)} intervals with {dict(allocation)}")
     trees = sum(s.count for s in found)
     mean = sum(s.mean_s * s.count for s in found) / trees
     squares = sum(s.count * _square_mean(s) for s in found) / trees
-    # Neighbouring intervals hang together, so the interval is that of at most ten groups.
-    groups = np.array_split(np.array([s.mean_s for s in found]), min(10, len(found)))
+    # Neighbouring intervals hang together: of many, some count as one.
+    groups = np.array_split(np.array([s.mean_s for s in found]), min(_GROUPS, len(found)))
     means = [float(group.mean()) for group in groups]
-    half = math.nan
-    if len(means) > 1:
-        half = T_95[len(means) - 1] * statistics.stdev(means) / math.sqrt(len(means))
-    return Measured(dict(allocation), mean, math.sqrt(max(0.0, squares - mean * mean)), half, trees)
+    error = statistics.stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
+    deviation = math.sqrt(max(0.0, squares - mean * mean))
+    return Measured(dict(allocation), mean, deviation, error, len(means), trees)
 
 
 def passing(results: Sequence[Measured]) -> list[Measured]:
-    """The best one, and those that are not told apart from it: the interval of the difference of
-    the two means holds zero."""
+    """The best one, and those that are not told apart from it."""
     best = min(results, key=lambda m: m.mean_s)
-    return [m for m in results if m.mean_s - best.mean_s <= math.hypot(m.half_s, best.half_s)]
+    return [m for m in results if not m.slower_than(best)]
 
 
 def _square_mean(sojourn: Sojourn) -> float:
@@ -306,12 +320,13 @@ def _square_mean(sojourn: Sojourn) -> float:
 
 @dataclass(frozen=True)
 class Finding:
-    """What an experiment has shown. `rows` stand beside the paper's figures: what, theirs, ours."""
+    """What an experiment has shown. `rows` stand beside the paper's figures: what, theirs, ours.
+    Whether the paper's claim holds is None if the run was too short to tell."""
 
     figures: Mapping[str, Any]
     rows: Sequence[tuple[str, str, str]]
     verdict: str
-    holds: bool
+    holds: bool | None
     draw: Callable[[Any], None]  # on a figure of matplotlib
 
 
@@ -332,12 +347,27 @@ def written(finding: Finding, name: str, about: Mapping[str, Any], directory: Pa
         "figures": finding.figures,
     }
     path = directory / f"{name}.json"
-    path.write_text(json.dumps(told, indent=2, default=float) + "\n", encoding="utf-8")
+    text = json.dumps(_finite(told), indent=2, default=float, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
     figure = plt.figure(figsize=(9, 5), layout="constrained")
     finding.draw(figure)
     figure.suptitle(f"{name} ({about['engine']})")
     figure.savefig(directory / f"{name}.png", dpi=120)
     plt.close(figure)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no numbers that are infinite or none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def judged(holds: bool | None) -> str:
+    """In words."""
+    return {True: "holds", False: "does not hold", None: "undecided"}[holds]
 
 
 def tabled(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
@@ -357,7 +387,7 @@ def tabled(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
             lines.append(f"| {name} | {told} | {what} | {theirs} | {ours} |")
     lines.append("")
     for name, found in results.items():
-        holds = "holds" if found["holds"] else "does not hold"
+        holds = judged(found["holds"])
         lines.append(f"- {name}, {found['seconds']:.0f} s: {holds}. {found['verdict']}.")
         lines.append(f"  ({found['notes']}.)")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -82,7 +82,8 @@ class Shape:
                 if r == name and (s, r) not in self.feedback
             ]
             made[name] = t.operator(name, code, *inputs, processors=allocation[name])
-        t.sink("out", sj.sinks.call(_nothing), made[name])
+        last = list(self.service)[-1]
+        t.sink("out", sj.sinks.call(_nothing), made[last])
         for sender, receiver in self.feedback:
             t.feedback(made[sender][receiver], made[receiver])
         return t
@@ -90,10 +91,12 @@ class Shape:
     def workload(self) -> Workload:
         """For the simulator."""
         operators = {}
+        last = list(self.service)[-1]
         for name, service in self.service.items():
             gains = {f"{r}[{r}]": g for (s, r), g in self.gains.items() if s == name}
+            if name == last:
+                gains["out"] = 0.0
             operators[name] = OperatorLoad(service, gains)
-        operators[name] = OperatorLoad(service, {**gains, "out": 0.0})
         return Workload(operators, self.sources)
 
 
@@ -142,9 +145,10 @@ def vld(rate: float = 13.0, scale: float = 1.0) -> Shape:
     )
 
 
-def fpd(slower: float = 5.0) -> Shape:
-    """Frequent pattern detection, slower so that Python carries the tuples with ease."""
-    rate = SourceLoad(((1.0, 320.0 / slower),))
+def fpd(slower: float = 5.0, load: float = 1.0) -> Shape:
+    """Frequent pattern detection, slower so that Python carries the tuples with ease; `load` makes
+    its rates higher."""
+    rate = SourceLoad(((1.0, load * 320.0 / slower),))
     return Shape(
         "fpd",
         {"entering": rate, "leaving": rate},
@@ -253,11 +257,11 @@ def _called_fpd() -> Calls:
 
 def neighbours(network: Network, best: Mapping[str, int], count: int = 5) -> list[dict[str, int]]:
     """The nearest allocations of as many processors, by how many are elsewhere, the better
-    estimated first among equals."""
+    estimated first among equals. Not those that hardly keep up, as they never settle."""
     some = []
     for steps in itertools.product(range(-2, 3), repeat=len(best)):
         moved = {name: k + step for (name, k), step in zip(best.items(), steps, strict=True)}
-        stable = all(k >= network.stations[n].min_processors for n, k in moved.items())
-        if sum(steps) == 0 and any(steps) and stable:
+        settles = all(network.stations[n].offered_load <= 0.95 * k for n, k in moved.items())
+        if sum(steps) == 0 and any(steps) and settles:
             some.append((sum(map(abs, steps)), network.mean_sojourn(moved), moved))
     return [moved for *_, moved in sorted(some, key=lambda one: one[:2])[:count]]

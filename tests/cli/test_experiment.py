@@ -1,5 +1,6 @@
 """`sojourn experiment`: the papers' figures made again, here in the simulator, and refusals."""
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -52,11 +53,25 @@ def test_experiments_write_figures_plots_and_a_page(run: Run, tmp_path: Path) ->
 
 
 def test_a_page_is_not_made_of_something_else(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "drs_fig6.json").write_text("{}", encoding="utf-8")
     options = ("--engine", "simulator", "--out", tmp_path, "--table", tmp_path / "page.md")
-    ended = run("experiment", "drs_table2", *options)
+    for other in ("{}", "no JSON", "3"):
+        (tmp_path / "drs_fig6.json").write_text(other, encoding="utf-8")
+        ended = run("experiment", "drs_table2", *options)
+        assert ended.code == 2
+        assert "drs_fig6.json: is no result of an experiment" in ended.err
+
+
+def test_what_is_not_installed_is_told_before_the_work(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "cv2" else found(name)
+    )
+    ended = run("experiment", "drs_table2", "drs_fig6", "--engine", "simulator", "--out", tmp_path)
     assert ended.code == 2
-    assert "drs_fig6.json: is no result of an experiment" in ended.err
+    assert "drs_fig6: needs cv2; pip install 'sojourn[plot,vision]'" in ended.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -68,6 +83,9 @@ def test_a_page_is_not_made_of_something_else(run: Run, tmp_path: Path) -> None:
         (["drs_fig6", "--folder", "{tmp}"], "has no experiments"),
         (["drs_fig6", "--out", "{tmp}/file"], "cannot be a folder"),
         (["drs_fig6", "--table", "{tmp}/none/page.md"], "there is no folder"),
+        (["drs_fig6", "--table", "{tmp}"], "cannot be written; give the name of a file"),
+        (["drs_fig6", "--all"], "name an experiment, or give --all"),
+        (["icdcs_fig8", "--engine", "simulator"], "can only be made with --engine spark"),
     ],
 )
 def test_mistakes_are_refused(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:

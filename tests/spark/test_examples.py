@@ -4,7 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import chain
 import fpd
+import lab
+import shapes
 import vld
 from conftest import results
 from pyspark.sql import SparkSession
@@ -12,6 +15,7 @@ from test_fpd import mined
 from test_vld import filmed, opened
 
 import sojourn as sj
+from sojourn.settings import ControlSettings
 
 
 def test_frequent_patterns_equal_those_of_an_independent_miner(
@@ -83,3 +87,28 @@ def test_what_a_video_that_is_cut_off_lacks_becomes_dead_letters(
     assert sorted(vld.results(settings.out), key=lambda one: one["frame"]) == expected
     letters = results(checkpoint / "sojourn" / "dead-letters" / "extract")
     assert len(letters) == len(broken)
+
+
+def test_a_chain_sleeps_for_its_times(spark: SparkSession) -> None:
+    with sj.start(chain.topology(chain.Settings(sleep=(2.0, 6.0, 0.0))), spark=spark) as running:
+        assert not running.await_idle(3.0)  # its source has no end
+        found = running.samples().vertices
+    first, second, third = (found[name].service_s or 0.0 for name in chain.NAMES)
+    assert min(first - 0.002, second - 0.006, third) >= 0
+
+
+def test_experiments_control_shapes_and_see_how_long_a_change_takes(spark: SparkSession) -> None:
+    bench = lab.Lab("spark", quick=True, spark=spark)
+    shape = shapes.vld(rate=4.0, scale=10.0)
+    settings = ControlSettings(max_processors=9, interval_s=2.0, window=2, gain=0.01, doubt=0.0)
+    start = {"extract": 3, "match": 5, "aggregate": 1}
+    records = bench.controlled(shape, start, settings, 12.0, act_from_s=5.0)
+    applied = [record for record in records if record.applied]
+    assert applied
+    assert len(bench.resized_s) == len(applied)
+    assert applied[0].time_s - records[0].time_s > 3.0
+    wanted = applied[-1].decision.allocation or {}
+    assert sum(wanted.values()) == 9
+    if applied[-1] is not records[-1]:
+        ends = records[-1].samples.vertices
+        assert {name: ends[name].processors for name in wanted} == wanted

@@ -88,6 +88,8 @@ def test_messages_are_text_or_lists_of_words(line: Any, words: fpd.Words) -> Non
         (fpd.Json('{"text": "a"}\n'), "must be text, or a list of words"),
         (fpd.Json("[\n"), "Expecting value"),
         ("\udcff\n", "surrogates not allowed"),
+        (fpd.Json('["caf\udce9", "b"]\n'), "surrogates not allowed"),
+        (fpd.Json('["\\ud800"]\n'), "surrogates not allowed"),
     ],
 )
 def test_other_lines_are_errors(line: Any, message: str) -> None:

@@ -2,6 +2,7 @@
 what is no video."""
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ def test_a_video_must_be_one(tmp_path: Path) -> None:
     text.write_text("no video", encoding="utf-8")
     empty.touch()
     for path, message in (
-        (tmp_path / "none.mp4", "no such file"),
+        (tmp_path / "none.mp4", "no such file; give a video"),
+        (tmp_path, "is no file"),
+        (vld.pictures() / "camera.png", "is a picture"),
+        (vld.pictures() / "hubble_deep_field.jpg", "is a picture"),
         (text, "no frame"),
         (empty, "no frame"),
     ):
@@ -92,3 +96,40 @@ def test_a_videos_frames_are_read_from_a_position_on(tmp_path: Path) -> None:
     source = vld.frames(vld.Settings(video=path))
     assert [position for _, position in source.read(None)] == [1, 2, 3, 4, 5]
     assert [value[0] for value, _ in source.read(3)] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"count": 0}, "count must be at least 1; got 0"),
+        ({"seed": -1}, "seed must be at least 0; got -1"),
+        ({"ratio": -1.0}, "ratio must be above 0; got -1.0"),
+        ({"distance": float("nan")}, "distance must be above 0; got nan"),
+        ({"video": "a.mp4", "camera": 0}, "give one of them"),
+    ],
+)
+def test_settings_must_make_sense(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(sj.InputError, match=message):
+        vld.topology(vld.Settings(**wrong))
+
+
+class Camera:
+    """One that gives three frames and then none."""
+
+    def __init__(self, _number: int) -> None:
+        self.left = 3
+
+    def read(self) -> tuple[bool, Any]:
+        self.left -= 1
+        return self.left >= 0, vld.logos()[0] if self.left >= 0 else None
+
+
+def test_a_cameras_frames_go_on_in_number_and_a_camera_that_is_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vld.vision(), "VideoCapture", Camera)
+    frames = vld.Frames(vld.Settings(camera=2)).read(10)
+    seen = [(value[0], position) for value, position in itertools.islice(frames, 3)]
+    assert seen == [(10, 11), (11, 12), (12, 13)]
+    with pytest.raises(OSError, match="camera 2 gives no frames any more"):
+        next(frames)

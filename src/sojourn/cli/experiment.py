@@ -1,10 +1,12 @@
 """`sojourn experiment`: the papers' figures and tables, made again. The experiments themselves are
 in the project's folder `experiments/`, one file for each."""
 
-import importlib
+import importlib.util
 import json
+import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,25 +40,29 @@ def experiment(
         )
     if engine not in ("spark", "simulator"):
         raise InputError(f"--engine must be spark or simulator; got {engine!r}")
+    if bool(names) == everything:
+        raise InputError(f"name an experiment, or give --all; known are {', '.join(known)}")
     wanted = known if everything else names or []
     for name in wanted:
         if name not in known:
             raise InputError(f"there is no experiment {name!r}; known are {', '.join(known)}")
-    if not wanted:
-        raise InputError(f"name an experiment, or give --all; known are {', '.join(known)}")
     _check_writable(out, table)
     sys.path.insert(0, str(folder.resolve()))
     lab: Any = importlib.import_module("lab")
+    modules = {name: importlib.import_module(name) for name in wanted}
+    _check_installed(modules)
+    only = {n: m.ENGINES for n, m in modules.items() if engine not in getattr(m, "ENGINES", engine)}
+    for name, engines in only.items():
+        if not everything:
+            raise InputError(f"{name}: can only be made with --engine {engines[0]}; got {engine}")
+        typer.echo(f"{name}: only on {engines[0]}; left out", err=True)
+        del modules[name]
     bench = lab.Lab(engine, not full)
     results = {}
     try:
-        for name in wanted:
+        for name, module in modules.items():
             typer.echo(f"{name} …", err=True)
             began = time.monotonic()
-            module = importlib.import_module(name)
-            if engine not in getattr(module, "ENGINES", (engine,)):
-                typer.echo(f"{name}: only on {module.ENGINES[0]}; left out", err=True)
-                continue
             finding = module.run(bench)
             about = {
                 "engine": engine,
@@ -66,7 +72,7 @@ def experiment(
             }
             lab.written(finding, name, about, out)
             results[name] = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
-            _tell(name, finding, about, as_json)
+            _tell(name, lab.judged(finding.holds), finding, about, as_json)
     finally:
         bench.close()
         sys.path.remove(str(folder.resolve()))
@@ -83,23 +89,47 @@ def _check_writable(out: Path, table: Path | None) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out {out}: cannot be a folder: {error.strerror}") from None
-    if table is not None and not table.parent.is_dir():
+    if not os.access(out, os.W_OK):
+        raise InputError(f"--out {out}: may not be written; give another folder")
+    if table is None:
+        return
+    if not table.parent.is_dir():
         raise InputError(f"--table {table}: there is no folder {table.parent}")
+    if table.is_dir() or not os.access(table if table.exists() else table.parent, os.W_OK):
+        raise InputError(f"--table {table}: cannot be written; give the name of a file")
+
+
+def _check_installed(modules: Mapping[str, Any]) -> None:
+    for name, module in modules.items():
+        lacking = [
+            needed
+            for needed in ("matplotlib", *getattr(module, "NEEDS", ()))
+            if importlib.util.find_spec(needed) is None
+        ]
+        if lacking:
+            raise InputError(
+                f"{name}: needs {', '.join(lacking)}; pip install 'sojourn[plot,vision]'"
+            )
+
+
+_TOLD = ("engine", "length", "seconds", "notes", "holds", "verdict", "rows")
 
 
 def _read(path: Path) -> Any:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        found["rows"], found["notes"]
-    except (ValueError, LookupError, TypeError):
-        raise InputError(f"{path}: is no result of an experiment; remove it") from None
+        missing = [name for name in _TOLD if name not in found]
+    except (ValueError, TypeError):
+        missing = ["all"]
+    if missing:
+        raise InputError(f"{path}: is no result of an experiment; remove it")
     return found
 
 
-def _tell(name: str, finding: Any, about: dict[str, Any], as_json: bool) -> None:
+def _tell(name: str, judged: str, finding: Any, about: dict[str, Any], as_json: bool) -> None:
     typer.echo(
         f"{name} ({about['engine']}, {about['length']}, {about['seconds']:.0f} s): "
-        f"{'holds' if finding.holds else 'DOES NOT HOLD'}: {finding.verdict}",
+        f"{judged.upper() if not finding.holds else judged}: {finding.verdict}",
         err=as_json,
     )
     typer.echo(f"    ({about['notes']})", err=as_json)

@@ -1,0 +1,195 @@
+"""What the experiments make of measurements, on ones whose answer is known."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import chain
+import drs_fig7
+import drs_fig9
+import drs_random
+import lab
+import numpy as np
+import pytest
+import shapes
+
+import sojourn as sj
+from sojourn.control.controller import Record
+from sojourn.control.situation import Action, Decision
+from sojourn.ports import Sample, Samples, Sojourn
+from sojourn.settings import ControlSettings
+
+
+def samples(values: list[float], time_s: float = 0.0, **vertices: Sample) -> Samples:
+    return Samples(time_s, vertices, Sojourn.of(sorted(values)) if values else None, 0)
+
+
+def measured(mean_s: float, error_s: float, parts: int = 10) -> lab.Measured:
+    return lab.Measured({"a": 1}, mean_s, 0.0, error_s, parts, 100)
+
+
+def test_several_intervals_make_one_mean_deviation_and_interval() -> None:
+    rng = np.random.default_rng(1)
+    values = [rng.exponential(0.2, 150).tolist() for _ in range(40)]
+    everything = np.concatenate(values)
+    found = lab.summed({"a": 1}, [samples(some) for some in values])
+    assert found.trees == 6000
+    assert found.mean_s == pytest.approx(everything.mean())
+    assert found.deviation_s == pytest.approx(everything.std(), rel=0.03)
+    assert found.parts == 10
+    assert found.error_s == pytest.approx(0.2 / math.sqrt(6000), rel=0.6)
+    assert found.half_s == pytest.approx(2.26 * found.error_s)
+
+
+def test_intervals_without_a_tree_do_not_count_but_one_must_have_some() -> None:
+    assert lab.summed({"a": 1}, [samples([]), samples([1.0]), samples([3.0])]).mean_s == 2.0
+    with pytest.raises(sj.TopologyFailed, match="no tuple was done in 2 intervals"):
+        lab.summed({"a": 1}, [samples([]), samples([])])
+
+
+@pytest.mark.parametrize(("count", "of"), [(4, 2000), (10, 2000)])
+def test_equal_ones_are_told_apart_in_one_of_forty_cases(count: int, of: int) -> None:
+    """Of five of a hundred, half are slower and half faster."""
+    rng = np.random.default_rng(count)
+
+    def one() -> lab.Measured:
+        parts = rng.normal(1.0, 0.1, count)
+        return measured(parts.mean(), parts.std(ddof=1) / math.sqrt(count), count)
+
+    told = sum(one().slower_than(one()) for _ in range(of)) / of
+    assert 0.01 < told < 0.04
+
+
+def test_those_not_told_apart_from_the_best_pass() -> None:
+    best, close, worse = measured(1.0, 0.05), measured(1.1, 0.05), measured(1.3, 0.05)
+    vague = measured(1.3, 0.4)
+    assert lab.passing([close, worse, best, vague]) == [close, best, vague]
+    assert worse.slower_than(best)
+    assert not best.slower_than(worse)
+    assert measured(1.01, 0.0).slower_than(measured(1.0, 0.0))
+
+
+def test_ranks_share_places() -> None:
+    assert drs_fig7.ranks([3.0, 1.0, 2.0, 2.0]) == [3.0, 0.0, 1.5, 1.5]
+
+
+def test_neighbours_are_the_nearest_of_as_many_processors() -> None:
+    network = shapes.vld(rate=17.0, scale=5.0).network()
+    best = {"extract": 10, "match": 11, "aggregate": 1}
+    found = shapes.neighbours(network, best, 5)
+    assert len({tuple(one.values()) for one in found}) == 5
+    distances = [sum(abs(k - best[n]) for n, k in one.items()) for one in found]
+    assert distances == sorted(distances)
+    assert all(sum(one.values()) == 22 and min(one.values()) >= 1 for one in found)
+
+
+@pytest.mark.parametrize("name", ["vld", "fpd"])
+def test_shapes_of_the_applications_keep_thirteen_processors_busy(name: str) -> None:
+    stations = shapes.real(name).network().stations.values()
+    assert sum(s.offered_load for s in stations) == pytest.approx(13.0)
+    assert sum(s.arrival_rate for s in stations) == pytest.approx(150.0)
+
+
+def test_random_topologies_split_join_and_loop() -> None:
+    made = [drs_random.random_shape(seed) for seed in range(20)]
+    senders = [[s for s, r in shape.gains if s != r] for shape in made]
+    receivers = [[r for s, r in shape.gains if s != r] for shape in made]
+    assert sum(len(set(some)) < len(some) for some in senders) >= 10
+    assert sum(len(set(some)) < len(some) for some in receivers) >= 5
+    assert sum(bool(shape.feedback) for shape in made) >= 5
+    for shape in made:
+        assert all(0.79 < s.offered_load < 3.01 for s in shape.network().stations.values())
+
+
+def record(time_s: float, did: Action | None, mean_s: float = 0.1, load: float = 0.5) -> Record:
+    source = sample("frames", 7.0, 6.0, None)
+    vertices = {"frames": source, "extract": sample("extract", 5.0, 6.0, load / 6.0)}
+    decision = Decision(did or Action.HOLD, "", {"extract": 2} if did else None)
+    return Record(
+        number=1,
+        time_s=time_s,
+        samples=samples([mean_s], time_s, **vertices),
+        wanted={"extract": 1},
+        capacity=None,
+        settings=ControlSettings(max_sojourn_s=1.0),
+        measure=None,
+        estimate_s=None,
+        bias=(0.0, 1.0),
+        kept_up=True,
+        decision=decision,
+        applied=did is not None,
+    )
+
+
+def sample(name: str, interval_s: float, rate: float, service_s: float | None) -> Sample:
+    return Sample(name, interval_s, 1, 1, 0, 30, 30, rate, 1.0, service_s, 1.0, 0.5)
+
+
+def test_delays_count_from_when_the_source_began() -> None:
+    """Which is 7 s before the first record here; minutes are of 5 s."""
+    times = {107.0 + 5 * n: None for n in range(10)} | {122.0: Action.ADD, 147.0: Action.REMOVE}
+    records = [record(time_s, did) for time_s, did in times.items()]
+    pattern = ((3, 6.0), (4, 12.0), (3, 6.0), (1, 18.0))
+    assert drs_fig9.delays(records, pattern) == [pytest.approx(1.4), pytest.approx(2.4), None]
+    wrong_way = [record(122.0, Action.REMOVE)]
+    assert drs_fig9.delays([record(107.0, None), *wrong_way], pattern)[0] is None
+    assert drs_fig9.edges_of(pattern) == [3, 7, 10]
+
+
+def test_changes_without_need_are_counted() -> None:
+    pattern = ((3, 6.0), (4, 12.0))  # the rate changes 15 s after the source began
+    needed = [record(107.0, Action.ADD, mean_s=2.0), record(110.0, Action.ADD, load=1.5)]
+    back = record(111.0, Action.REMOVE)
+    assert drs_fig9.unnecessary([*needed, back], pattern) == 0
+    assert drs_fig9.unnecessary([*needed, back, record(112.0, Action.MOVE)], pattern) == 1
+    assert drs_fig9.unnecessary([*needed, record(112.0, Action.ADD)], pattern) == 1
+    for time_s, count in ((112.0, 1), (116.0, 0)):
+        again = record(time_s, Action.ADD, mean_s=2.0)
+        assert drs_fig9.unnecessary([*needed, back, again], pattern) == count
+
+
+def test_what_is_written_is_json_whatever_was_measured(tmp_path: Path) -> None:
+    figures = {"means": [1.0, math.nan], "seconds": (math.inf,), "count": np.float64(2.0)}
+    finding = lab.Finding(figures, [], "so", None, lambda figure: figure.add_subplot().plot([1]))
+    lab.written(finding, "some", {"engine": "simulator"}, tmp_path)
+    text = (tmp_path / "some.json").read_text(encoding="utf-8")
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert found["figures"] == {"means": [1.0, None], "seconds": [None], "count": 2.0}
+    assert found["holds"] is None
+    assert lab.judged(found["holds"]) == "undecided"
+
+
+def test_of_several_that_run_beside_one_another_the_cause_is_told() -> None:
+    """And not that the others no longer had anybody to wait for."""
+    bench = lab.Lab("spark", quick=True, spark="not used")
+
+    def make(number: int) -> None:
+        if number == 1:
+            raise ValueError("this is why")
+        bench.together.wait(60)
+
+    with pytest.raises(ValueError, match="this is why"):
+        bench.each(make, [0, 1], 2)
+
+
+def test_the_best_is_found_in_the_simulator() -> None:
+    """Where a neighbour is much worse, it is told to be."""
+    bench = lab.Lab("simulator", quick=True)
+    shape = replace(shapes.vld(rate=18.0, scale=5.0), name="test")
+    best = {"extract": 10, "match": 11, "aggregate": 1}
+    worse = {"extract": 9, "match": 10, "aggregate": 3}
+    found = bench.measure(shape, [best, worse], 400.0)
+    assert lab.passing(found) == [found[0]]
+    expected = shape.network().mean_sojourn(best)
+    assert found[0].mean_s == pytest.approx(expected, rel=0.25)
+
+
+def test_a_chain_computes_and_sleeps_for_its_times() -> None:
+    assert chain.work(1.0, 0.0)(7) == [7]
+    topology = chain.topology(chain.Settings(cpu=(1.0, 2.0, 3.0)))
+    assert tuple(topology.operators) == chain.NAMES
+    with pytest.raises(sj.InputError, match="sleep must be 3 times in milliseconds"):
+        chain.topology(chain.Settings(sleep=(1.0, -1.0, 0.0)))
+    with pytest.raises(sj.InputError, match="cpu must be 3 times"):
+        chain.topology(chain.Settings(cpu=(1.0, math.inf, 0.0)))
