@@ -37,6 +37,7 @@ from pyspark.sql import SparkSession
 import sojourn as sj
 from sojourn.control.controller import Controller, Record, Shape
 from sojourn.control.loop import ControlLoop
+from sojourn.control.model import Bias, bare_of, network_of
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.situation import Limits
 from sojourn.engine import feeder, messages, values, worker
@@ -45,6 +46,7 @@ from sojourn.engine.machines import LocalPool
 from sojourn.engine.session import session
 from sojourn.engine.wire import FrameReader, Trace, send_frame
 from sojourn.ports import Allocation, Sample, Samples, Sojourn
+from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings, EngineSettings
 
 SLEEPS = {"check": 0.025, "price": 0.040}
@@ -185,6 +187,14 @@ def steady(spark: SparkSession, quick: bool) -> dict[str, Any]:
     }
 
 
+def _uncorrected(record: Record) -> float:
+    """What the model expected before the bias learned was added."""
+    network = network_of(record.measure, record.settings) if record.measure else None
+    assert isinstance(network, Network)
+    bias = Bias((), *record.bias)
+    return bias.estimate_for(record.estimate_s or 0.0, bare_of(network, None))
+
+
 def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
     """One M/M/k operator of 20 ms with 4 processors, at several utilizations: the closer to one,
     the longer a mean takes to settle. Within one batch, whose end no model knows of; the first
@@ -212,7 +222,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
         measured = sum(s.mean_s * s.count for s in found) / sum(s.count for s in found)
         later = [r for r in records if r.estimate_s is not None]
         estimated = statistics.fmean(r.estimate_s or 0.0 for r in later)
-        bare = statistics.fmean(((r.estimate_s or 0.0) - r.bias[0]) / r.bias[1] for r in later)
+        bare = statistics.fmean(_uncorrected(r) for r in later)
         points.append(
             {
                 "utilization": utilization,

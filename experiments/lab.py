@@ -38,6 +38,7 @@ AT_ONCE = 2  # topologies on the same Spark
 ROUNDS = 2  # in which allocations take turns
 _TOGETHER_S = 900.0
 _MOST_TO_RESIZE_S = 60.0
+_LATE_S = 0.5
 _LOOK_S = 1.0
 _MOST_LOOKS = 100
 _GROUPS = 10
@@ -279,13 +280,17 @@ def _seconds_until(engine: Any, wanted: Mapping[str, int], since_s: float) -> fl
 
 def work_off(engine: Any, let_pass: Callable[[float], None]) -> None:
     """Until nothing is left of what waits."""
+    waits: list[str] = []
     for _ in range(_MOST_LOOKS):
         let_pass(_LOOK_S)
-        vertices = engine.samples().vertices.values()
-        behind_s = max(v.lag_s or 0.0 for v in vertices)
-        if behind_s < 0.5 and all(v.queue <= max(1, v.processors) for v in vertices):
+        waits = [
+            f"{v.queue} at {v.name!r}, {v.lag_s or 0.0:.1f} s late"
+            for v in engine.samples().vertices.values()
+            if v.queue > max(1, v.processors) or (v.lag_s or 0.0) > _LATE_S
+        ]
+        if not waits:
             return
-    raise TopologyFailed("this machine cannot keep up with the experiment: what waits gets no less")
+    raise TopologyFailed(f"this machine cannot keep up with the experiment: {'; '.join(waits)}")
 
 
 def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:

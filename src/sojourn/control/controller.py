@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sojourn.control.decide import behind, decide
 from sojourn.control.measure import Measure, NotReady, measured, smoothed
-from sojourn.control.model import estimate_of, excess_of, metric_of, network_of
+from sojourn.control.model import bare_of, estimate_of, excess_of, metric_of, network_of
 from sojourn.control.review import is_judged, is_worse
 from sojourn.control.situation import (
     ACTING,
@@ -200,8 +200,9 @@ class Controller:
             network, {**self.limits.fixed, **situation.current}, settings.percentile
         )
         self._judge(situation, decision)
-        self._learn(situation, decision, estimate)
-        return decision, _finite(situation.memory.bias.correct(estimate))
+        bare = bare_of(network, settings.percentile)
+        self._learn(situation, decision, estimate, bare)
+        return decision, _finite(situation.memory.bias.correct(estimate, bare))
 
     def _is_rising(self, found: Measure) -> bool:
         """Whether more arrived than chance would have, had the load stayed as it was."""
@@ -249,7 +250,7 @@ class Controller:
             change = replace(change, worse=change.worse + worse, reviewed=not worse)
             self.memory = replace(self.memory, change=change)
 
-    def _learn(self, s: Situation, decision: Decision, estimate: float) -> None:
+    def _learn(self, s: Situation, decision: Decision, estimate: float, bare: float) -> None:
         """Compare the model with what was measured, where nothing is in motion."""
         value = metric_of(s.latest.sojourn, s.settings.percentile)
         still = decision.action in (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)
@@ -258,7 +259,7 @@ class Controller:
         if math.isfinite(estimate) and s.latest.sojourn.count >= _ENOUGH_TREES:
             change = self.memory.change
             group = 0.0 if change is None else change.time_s
-            bias = self.memory.bias.learn(estimate, value, group)
+            bias = self.memory.bias.learn(estimate, bare, value, group)
             self.memory = replace(self.memory, bias=bias)
 
     def adopt(self, record: Record) -> None:

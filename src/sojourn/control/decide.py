@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sojourn.control.model import metric_of
+from sojourn.control.model import bare_of, metric_of
 from sojourn.control.review import made_worse, restrained, unfinished
 from sojourn.control.situation import Action, Decision, Situation
 from sojourn.queueing.allocation import Plan, assign_processors, min_processors
@@ -282,15 +282,15 @@ def _fewest(
     minimum, maximum = _bounds(s, least)
     bias, percentile = s.memory.bias, s.settings.percentile
     shares = ((1.0, ""),) if exact else ((1 - s.settings.headroom, ""), (1.0, "; without headroom"))
+    bound = bare_of(network, percentile)
     for share, note in shares:
-        inner = bias.estimate_for(share * target_s)
+        inner = bias.estimate_for(share * target_s, bound)
         if inner > 0:
             plan = min_processors(network, inner, percentile, minimum, maximum)
             if plan.feasible:
                 return plan, note
-    bound = network.lower_bound() if percentile is None else network.percentile_bound(percentile)
     plan = min_processors(network, 1.1 * bound, percentile, minimum, maximum)
-    shortest = told(bias.correct(bound))
+    shortest = told(bias.correct(bound, bound))
     return plan, f"; {told(target_s)} cannot be had, as tuples take {shortest} without any waiting"
 
 

@@ -13,6 +13,7 @@ from sojourn.queueing.station import Station
 from sojourn.settings import ControlSettings
 
 _IDLE_SERVICE_S = 1e-3  # of an operator that has had nothing to do yet
+_RATHER_WAITING = 20.0  # intervals that the offset's prior is worth where all is waiting
 _PAIRS = 50
 _LIKE_POISSON = (0.75, 1.33)
 
@@ -65,51 +66,61 @@ def _station(
 
 @dataclass(frozen=True)
 class Bias:
-    """What measured sojourn makes of the estimated: a + b·estimate, by a regression that leans
-    towards a = 0 and b = 1 while it has seen little (DRS §V-C, on figure 7).
+    """What measured sojourn makes of the estimated: bare + a + b·waiting, where the bare part is
+    what tuples take without any waiting; by a regression that leans towards a = 0 and b = 1 while
+    it has seen little (DRS §V-C, on figure 7, has a + b·estimate). Under load it is the waiting
+    that the model errs about: a factor on all would expect less than the bare part where there is
+    little waiting.
 
     Estimates waver with the rates they are made from, and a regression over single intervals would
     take that for a small slope. So it goes over means, one for each allocation, of the middle half
     of its intervals."""
 
-    pairs: tuple[tuple[float, float, float], ...] = ()
+    pairs: tuple[tuple[float, float, float, float], ...] = ()
     offset_s: float = 0.0
     slope: float = 1.0
 
-    def correct(self, estimate_s: float) -> float:
+    def correct(self, estimate_s: float, bare_s: float) -> float:
         """What will be measured where the model expects this."""
         if not math.isfinite(estimate_s):
             return estimate_s
-        return max(0.1 * estimate_s, self.offset_s + self.slope * estimate_s)
+        found = bare_s + self.offset_s + self.slope * (estimate_s - bare_s)
+        return max(0.1 * estimate_s, found)
 
-    def estimate_for(self, measured_s: float) -> float:
+    def estimate_for(self, measured_s: float, bare_s: float) -> float:
         """What the model must expect for this to be measured; may be out of reach."""
-        return (measured_s - self.offset_s) / self.slope
+        return bare_s + (measured_s - bare_s - self.offset_s) / self.slope
 
-    def learn(self, estimate_s: float, measured_s: float, group: float = 0.0) -> "Bias":
+    def learn(
+        self, estimate_s: float, bare_s: float, measured_s: float, group: float = 0.0
+    ) -> "Bias":
         """Take one more interval into account; `group` tells one allocation from another."""
         if not (math.isfinite(estimate_s) and estimate_s > 0 and measured_s > 0):
             return self
-        pairs = (*self.pairs, (estimate_s, measured_s, group))[-_PAIRS:]
+        pairs = (*self.pairs, (estimate_s, bare_s, measured_s, group))[-_PAIRS:]
         offset_s, slope = _regression(pairs)
         return Bias(pairs, offset_s, slope)
 
 
-def _regression(pairs: tuple[tuple[float, float, float], ...]) -> tuple[float, float]:
-    """Least squares of relative errors of the groups' means, each worth its intervals, with a
-    prior worth one on each coefficient."""
-    groups: dict[float, list[tuple[float, float]]] = {}
-    for estimate, measured, group in pairs:
-        groups.setdefault(group, []).append((estimate, measured))
-    scale = sum(m for _, m, _ in pairs) / len(pairs)
-    # Unknowns: offset/scale and slope - 1. Rows: (scale/m, e/m) · (x, y) = (m - e)/m.
-    xx = yy = 1.0
+def _regression(pairs: tuple[tuple[float, float, float, float], ...]) -> tuple[float, float]:
+    """Least squares of relative errors of the groups' means, each worth its intervals, with a prior
+    worth one on each coefficient. What takes longer than expected may do so for any reason; what
+    takes less waited less, as far as waiting was expected, so that the offset has a stronger prior
+    then."""
+    groups: dict[float, list[tuple[float, float, float]]] = {}
+    for *values, group in pairs:
+        groups.setdefault(group, []).append((values[0], values[1], values[2]))
+    scale = sum(measured for _, _, measured, _ in pairs) / len(pairs)
+    expected = sum(estimate for estimate, *_ in pairs) / len(pairs)
+    waiting = 1 - sum(bare for _, bare, *_ in pairs) / len(pairs) / expected
+    # Unknowns: offset/scale and slope - 1. Rows: (scale/m, (e - bare)/m) · (x, y) = (m - e)/m.
+    xx = 1.0 if scale > expected else 1.0 + _RATHER_WAITING * waiting
+    yy = 1.0
     xy = xr = yr = 0.0
     for members in groups.values():
         weight = len(members)
-        e = _middle([estimate for estimate, _ in members])
-        m = _middle([measured for _, measured in members])
-        p, q, r = scale / m, e / m, (m - e) / m
+        e, bare, m = (_middle(list(values)) for values in zip(*members, strict=True))
+        p, q, r = scale / m, (e - bare) / m, (m - e) / m
         xx += weight * p * p
         yy += weight * q * q
         xy += weight * p * q
@@ -141,3 +152,8 @@ def estimate_of(network: Network, allocation: Mapping[str, int], percentile: flo
     if percentile is None:
         return network.mean_sojourn(allocation)
     return network.percentile(allocation, percentile)
+
+
+def bare_of(network: Network, percentile: float | None) -> float:
+    """The same figure without any waiting."""
+    return network.lower_bound() if percentile is None else network.percentile_bound(percentile)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sojourn.control.measure import Measure
-from sojourn.control.model import Bias, estimate_of
+from sojourn.control.model import Bias, bare_of, estimate_of
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
@@ -138,7 +138,7 @@ class Situation:
         """What will be measured with an allocation, as far as is known."""
         whole = {**self.limits.fixed, **allocation}
         raw = estimate_of(network, whole, self.settings.percentile)
-        return self.memory.bias.correct(raw)
+        return self.memory.bias.correct(raw, bare_of(network, self.settings.percentile))
 
 
 @dataclass(frozen=True)
