@@ -6,6 +6,7 @@ thinks worst would pass the same test.
 Where a tuple is split, its tree is done when its slowest branch is, while the model adds up all of
 them, so estimates are high there; the order is what counts."""
 
+import itertools
 import random
 import statistics
 from typing import Any
@@ -13,12 +14,11 @@ from typing import Any
 from lab import Finding, Lab, passing
 from shapes import Shape, exponential, neighbours
 
-from sojourn.queueing import assign_processors
+from sojourn.queueing import Network, assign_processors
 from sojourn.simulator import SourceLoad
 
-NEIGHBOURS = 3
-AT_ONCE = 4
-NOTES = "operators sleep, one to three processors busy at each; four topologies beside one another"
+NEIGHBOURS = 2
+NOTES = "operators sleep, one to three processors busy at each; two topologies beside one another"
 
 
 def random_shape(seed: int) -> Shape:
@@ -29,9 +29,9 @@ def random_shape(seed: int) -> Shape:
     for number, name in enumerate(names[1:], 1):
         for sender in draw.sample(names[:number], min(number, draw.choice((1, 1, 2)))):
             gains[sender, name] = draw.choice((0.5, 1.0, 1.0, 1.5))
-    sources = {"in": SourceLoad(((1.0, draw.uniform(60, 120)),))}
+    sources = {"in": SourceLoad(((1.0, draw.uniform(20, 40)),))}
     if draw.random() < 0.3:
-        sources["also"] = SourceLoad(((1.0, draw.uniform(20, 60)),))
+        sources["also"] = SourceLoad(((1.0, draw.uniform(7, 20)),))
         gains["also", draw.choice(names)] = 1.0
     feedback = set()
     if draw.random() < 0.5:
@@ -46,14 +46,24 @@ def random_shape(seed: int) -> Shape:
     return Shape(shape.name, sources, exponential(**means), gains, frozenset(feedback))
 
 
+def allocations_of(network: Network) -> list[dict[str, int]]:
+    """The recommended one and its neighbours, of as few processors as leave some room and have
+    neighbours that keep up: with many, all are alike."""
+    for processors in itertools.count(1 + sum(s.min_processors for s in network.stations.values())):
+        best = dict(assign_processors(network, processors).allocation)
+        others = neighbours(network, best, NEIGHBOURS)
+        busiest = max(network.stations[n].offered_load / k for n, k in best.items())
+        if busiest <= 0.85 and len(others) == NEIGHBOURS:
+            break
+    return [best, *others]
+
+
 def compared(lab: Lab, seed: int) -> dict[str, Any]:
     """The recommended allocation and its neighbours."""
     shape = random_shape(seed)
     network = shape.network()
-    least = sum(s.min_processors for s in network.stations.values())
-    best = dict(assign_processors(network, least + 2 + seed % 2).allocation)
-    allocations = [best, *neighbours(network, best, NEIGHBOURS)]
-    found = lab.measure(shape, allocations, lab.seconds(16, 40))
+    allocations = allocations_of(network)
+    found = lab.measure(shape, allocations, lab.seconds(10, 36))
     good = passing(found)
     worst = max(found, key=lambda m: network.mean_sojourn(m.allocation))
     return {
@@ -72,7 +82,7 @@ def compared(lab: Lab, seed: int) -> dict[str, Any]:
 def run(lab: Lab) -> Finding:
     """All of them."""
     seeds = range(4 if lab.quick and lab.engine == "spark" else 20)
-    found = lab.each(lambda seed: compared(lab, seed), seeds, AT_ONCE)
+    found = lab.each(lambda seed: compared(lab, seed), seeds)
     hits, best = sum(one["hit"] for one in found), sum(one["best"] for one in found)
     worst = sum(one["worst_hit"] for one in found)
     loss = statistics.fmean(one["means_s"][0] / min(one["means_s"]) - 1 for one in found)
