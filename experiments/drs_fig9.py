@@ -1,8 +1,8 @@
 """DRS ToN fig. 9: logo detection at 6, 12 and 18 frames a second, T_max = 1000 ms, T_min = 450 ms,
 w = 3 and 6 minutes. Theirs changes processors once after each lasting change of the rate, up or
 down, three minutes after it with w = 3 and six or seven with w = 6; a burst of three minutes leads
-to two changes with w = 3 and to none with w = 6. A minute is five seconds here, and all is four
-times as fast, so that a minute has enough tuples: 24, 48 and 72 frames a second, T_max = 250 ms.
+to two changes with w = 3 and to none with w = 6. A minute is five seconds here, and all is three
+times as fast, so that a minute has enough tuples: 18, 36 and 54 frames a second, T_max = 333 ms.
 
 Here the scheduler does not wait for the window when an operator cannot keep up or the target is
 missed twice, so it adds sooner than theirs, also with w = 6, and does answer a burst that breaks
@@ -27,13 +27,13 @@ from sojourn.simulator import SourceLoad
 
 Pattern = tuple[tuple[int, float], ...]  # minutes, frames a second
 MINUTE_S = 5.0
-FASTER = 4.0
+FASTER = 3.0
 TARGET_S = 1.0 / FASTER
 LOW_S = 0.450 / FASTER
 LONG = ((6, 6.0), (15, 12.0), (13, 6.0), (12, 18.0))
 NOTES = (
-    "operators sleep, for chosen times; a minute is five seconds, and all is four times as fast: "
-    "24, 48 and 72 frames a second, T_max = 250 ms, T_min = 112.5 ms; change.quiet is a minute, as "
+    "operators sleep, for chosen times; a minute is five seconds, and all is three times as fast: "
+    "18, 36 and 54 frames a second, T_max = 333 ms, T_min = 150 ms; change.quiet is a minute, as "
     "the window is all that theirs waits for; the long pattern of quick runs on Spark has 30 "
     "minutes instead of 46"
 )

@@ -62,7 +62,8 @@ def run(lab: Lab) -> Finding:
         machines, processors = one["machines"], one["processors"]
         words.append(
             f"{name}: {machines[0]} → {machines[-1]} machines, {processors[0]} → {processors[-1]} "
-            f"processors, {one['end_ms']:.0f} ms in the end of {EXPERIMENTS[name][1]} ms"
+            f"processors, {one['end_ms']:.0f} ms in the last quarter with a target of "
+            f"{EXPERIMENTS[name][1]} ms"
         )
         theirs = "4 → 5 machines, 17 → 22" if name == "ExpA" else "5 → 4 machines, 22 → 17"
         rows += [
@@ -104,7 +105,7 @@ def _told(records: list[Record], target_ms: float, allowed: int) -> dict[str, An
         "machines": [(r.capacity or 0) // PER_MACHINE for r in records],
         "peak_ms": max((m for m in means[allowed - 1 :] if m is not None), default=math.nan),
         "before_ms": _mean(means[1:allowed]),
-        "end_ms": _mean(means[-2:]),
+        "end_ms": _mean(means[-(len(means) // 4) :]),
         "decisions": [
             f"{r.time_s:.0f} s {r.decision.action}: {r.decision.reason}" for r in records
         ],

@@ -145,7 +145,7 @@ def vld(rate: float = 13.0, scale: float = 1.0) -> Shape:
     )
 
 
-def fpd(slower: float = 5.0, load: float = 1.0) -> Shape:
+def fpd(slower: float = 10.0, load: float = 1.0) -> Shape:
     """Frequent pattern detection, slower so that Python carries the tuples with ease; `load` makes
     its rates higher."""
     rate = SourceLoad(((1.0, load * 320.0 / slower),))
