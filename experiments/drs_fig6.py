@@ -18,7 +18,7 @@ PROCESSORS = 22
 PAPER = {"vld": "10:11:1", "fpd": "6:13:3"}
 NEEDS = ("cv2", "skimage")
 NOTES = (
-    "operators sleep; vld is five times as fast as examples/plans/vld.yaml and fpd a tenth as fast "
+    "operators sleep; vld is five times as fast as examples/plans/vld.yaml and fpd a 15th as fast "
     "as examples/plans/fpd.yaml, whose times are chosen; vld has 17 instead of 13 frames a second "
     "at that speed, fpd a tenth more messages, so that neighbours differ; the other times are "
     "measured and scaled, their squared coefficient of variation between 0.05 and 4"

@@ -145,7 +145,7 @@ def vld(rate: float = 13.0, scale: float = 1.0) -> Shape:
     )
 
 
-def fpd(slower: float = 10.0, load: float = 1.0) -> Shape:
+def fpd(slower: float = 15.0, load: float = 1.0) -> Shape:
     """Frequent pattern detection, slower so that Python carries the tuples with ease; `load` makes
     its rates higher."""
     rate = SourceLoad(((1.0, load * 320.0 / slower),))
@@ -166,7 +166,7 @@ def fpd(slower: float = 10.0, load: float = 1.0) -> Shape:
 
 def real(name: str) -> Shape:
     """An application of `examples/` with the service times and gains that its code has when it is
-    called here, all times longer by one factor, such that 13 processors are busy with 150 tuples a
+    called here, all times longer by one factor, such that 17 processors are busy with 250 tuples a
     second at all operators together."""
     calls = _called_vld() if name == "vld" else _called_fpd()
     service, gains, entering = {}, {}, ""
@@ -180,8 +180,8 @@ def real(name: str) -> Shape:
     feedback = frozenset(edge for edge in gains if edge[0] == edge[1])
     gains = {("source", entering): 1.0, **gains}
     one = Shape(name, {"source": SourceLoad(((1.0, 1.0),))}, service, gains, feedback).network()
-    rate = 150.0 / sum(s.arrival_rate for s in one.stations.values())
-    slower = 13.0 / (rate * sum(s.offered_load for s in one.stations.values()))
+    rate = 250.0 / sum(s.arrival_rate for s in one.stations.values())
+    slower = 17.0 / (rate * sum(s.offered_load for s in one.stations.values()))
     scaled = {
         operator: Distribution.of_moments(d.mean_s * slower, _scv(d))
         for operator, d in service.items()

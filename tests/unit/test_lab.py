@@ -85,10 +85,10 @@ def test_neighbours_are_the_nearest_of_as_many_processors() -> None:
 
 
 @pytest.mark.parametrize("name", ["vld", "fpd"])
-def test_shapes_of_the_applications_keep_thirteen_processors_busy(name: str) -> None:
+def test_shapes_of_the_applications_keep_seventeen_processors_busy(name: str) -> None:
     stations = shapes.real(name).network().stations.values()
-    assert sum(s.offered_load for s in stations) == pytest.approx(13.0)
-    assert sum(s.arrival_rate for s in stations) == pytest.approx(150.0)
+    assert sum(s.offered_load for s in stations) == pytest.approx(17.0)
+    assert sum(s.arrival_rate for s in stations) == pytest.approx(250.0)
 
 
 def test_random_topologies_split_join_and_loop() -> None:
