@@ -102,6 +102,12 @@ def test_random_topologies_split_join_and_loop() -> None:
         assert all(0.79 < s.offered_load < 3.01 for s in shape.network().stations.values())
 
 
+def test_how_likely_it_is_to_be_the_best_by_chance() -> None:
+    assert drs_random.by_chance(0, 20) == pytest.approx(1.0)
+    assert drs_random.by_chance(20, 20) == pytest.approx(3.0**-20)
+    assert drs_random.by_chance(2, 2) == pytest.approx(1 / 9)
+
+
 def record(time_s: float, did: Action | None, mean_s: float = 0.1, load: float = 0.5) -> Record:
     source = sample("frames", 7.0, 6.0, None)
     vertices = {"frames": source, "extract": sample("extract", 5.0, 6.0, load / 6.0)}
