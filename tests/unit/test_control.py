@@ -404,6 +404,25 @@ def test_estimates_that_waver_are_not_taken_for_a_small_slope() -> None:
     assert bias.correct(0.2, 0.05) == pytest.approx(0.2, rel=0.15)
 
 
+def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
+    engine = FakeEngine()
+    controller = loop(engine, max_sojourn_s=1.0).controller
+    for _ in range(5):
+        controller.step(engine.samples(), None)
+    known = controller.memory.bias
+    assert len(known.pairs) == 4  # the start is not learned from either
+    controller.step(replace(engine.samples(), vertices={}), None)
+    engine.overhead_s = 0.5  # of tuples that had to wait until it ran again
+    controller.step(engine.samples(), None)
+    assert controller.memory.bias == known
+    engine.overhead_s = 0.005
+    controller.disturbed()
+    controller.step(engine.samples(), None)
+    assert controller.memory.bias == known
+    controller.step(engine.samples(), None)
+    assert len(controller.memory.bias.pairs) == 5
+
+
 def test_smoothing_by_window_and_by_alpha() -> None:
     engine = FakeEngine()
     control = loop(engine, max_sojourn_s=1.0)

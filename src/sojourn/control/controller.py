@@ -84,6 +84,7 @@ class Controller:
         self.past: list[Measure] = []
         self.before_s: float | None = None
         self.kept_up = True
+        self.waited = False  # tuples that now end did, as nothing ran or machines came or went
         self.number = 0
 
     def step(self, samples: Samples, capacity: int | None, advise: bool = False) -> Record:
@@ -99,6 +100,7 @@ class Controller:
         if isinstance(found, Measure) and self.number == 1:
             found = NotReady("the first interval shows the start more than the stream")
         if isinstance(found, NotReady):
+            self.waited = True
             decision = self._without_measures(now_s, found)
         else:
             self.past = [*self.past, found][-_KEPT:]
@@ -129,6 +131,7 @@ class Controller:
         if change is not None:
             change = replace(change, reviewed=True)
         self.memory = replace(self.memory, change=change, above=0, behind=0)
+        self.waited = True
         self.past = [replace(measure, sojourn=None) for measure in self.past]
 
     def _without_measures(self, now_s: float, found: NotReady) -> Decision:
@@ -201,7 +204,9 @@ class Controller:
         )
         self._judge(situation, decision)
         bare = bare_of(network, settings.percentile)
-        self._learn(situation, decision, estimate, bare)
+        if not self.waited:
+            self._learn(situation, decision, estimate, bare)
+        self.waited = False
         return decision, _finite(situation.memory.bias.correct(estimate, bare))
 
     def _is_rising(self, found: Measure) -> bool:
