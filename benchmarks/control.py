@@ -21,6 +21,7 @@ import argparse
 import functools
 import itertools
 import json
+import math
 import random
 import socket
 import statistics
@@ -37,7 +38,7 @@ from pyspark.sql import SparkSession
 import sojourn as sj
 from sojourn.control.controller import Controller, Record, Shape
 from sojourn.control.loop import ControlLoop
-from sojourn.control.model import Bias, bare_of, network_of
+from sojourn.control.model import network_of
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.situation import Limits
 from sojourn.engine import feeder, messages, values, worker
@@ -188,11 +189,13 @@ def steady(spark: SparkSession, quick: bool) -> dict[str, Any]:
 
 
 def _uncorrected(record: Record) -> float:
-    """What the model expected before the bias learned was added."""
+    """What the model makes of the interval's own measures, without the bias learned."""
     network = network_of(record.measure, record.settings) if record.measure else None
-    assert isinstance(network, Network)
-    bias = Bias((), *record.bias)
-    return bias.estimate_for(record.estimate_s or 0.0, bare_of(network, None))
+    if not isinstance(network, Network):
+        return math.nan
+    return network.mean_sojourn(
+        {n: record.samples.vertices[n].processors for n in network.stations}
+    )
 
 
 def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
@@ -222,7 +225,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
         measured = sum(s.mean_s * s.count for s in found) / sum(s.count for s in found)
         later = [r for r in records if r.estimate_s is not None]
         estimated = statistics.fmean(r.estimate_s or 0.0 for r in later)
-        bare = statistics.fmean(_uncorrected(r) for r in later)
+        bare = statistics.fmean(x for r in later if math.isfinite(x := _uncorrected(r)))
         points.append(
             {
                 "utilization": utilization,

@@ -246,7 +246,7 @@ def main() -> None:
     try:
         made = topology(settings)
         checkpoint = Path(settings.out) / "checkpoint"
-        if checkpoint.exists():
+        if checkpoint.exists() or any(Path(settings.out).glob("*/*.jsonl")):
             raise sj.InputError(f"{settings.out}: has results already; give another --out")
     except sj.InputError as error:
         parser.error(str(error))

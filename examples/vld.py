@@ -150,14 +150,14 @@ class Frames(sj.Source):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.path = None if settings.video is None else str(Path(settings.video).resolve())
         rate = paper_rates(settings.seed) if settings.rate is None else settings.rate
         self.pace = sj.sources.Pace(rate, "constant", settings.seed)
 
     def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
         cv2 = vision()
-        path, camera = self.settings.video, self.settings.camera
-        from_file = path is not None
-        video = cv2.VideoCapture(str(Path(path).resolve()) if path is not None else camera)
+        from_file, camera = self.path is not None, self.settings.camera
+        video = cv2.VideoCapture(self.path if from_file else camera)
         stated = video.get(cv2.CAP_PROP_FRAME_COUNT) if from_file else math.inf
         most = math.inf if self.settings.count is None else self.settings.count
         before = position or 0
@@ -189,9 +189,8 @@ def frames(settings: Settings) -> sj.Source:
             what = "is no file" if path.exists() else "no such file"
             raise sj.InputError(f"{path}: {what}; give a video")
         video = vision().VideoCapture(str(path))
-        fine, _ = video.read()
-        still = video.get(vision().CAP_PROP_FRAME_COUNT) <= 1
-        if not fine or (still and vision().haveImageReader(str(path))):
+        (fine, _), (more, _) = video.read(), video.read()
+        if not fine or (not more and vision().haveImageReader(str(path))):
             why = "is a picture" if fine else "has no frame that can be read as video"
             raise sj.InputError(f"{path}: {why}; give a video that OpenCV can read")
     elif not vision().VideoCapture(settings.camera).isOpened():
@@ -349,7 +348,7 @@ def main() -> None:
     try:
         made = topology(settings)
         checkpoint = Path(settings.out) / "checkpoint"
-        if checkpoint.exists():
+        if checkpoint.exists() or any(Path(settings.out).glob("*.jsonl")):
             raise sj.InputError(f"{settings.out}: has results already; give another --out")
     except sj.InputError as error:
         parser.error(str(error))

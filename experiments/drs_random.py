@@ -145,5 +145,7 @@ def judged(found: list[dict[str, Any]]) -> Finding:
         axes.set(xlabel="topology", ylabel="measured sojourn over the best")
         axes.set_title("recommended (diamond) and its neighbours")
 
-    holds = False if hits < 0.9 * len(found) else None if chance > 0.05 else True
+    seldom = 1 - by_chance(best + 1, len(found)) < 0.05  # seldom the best even for chance
+    fails = hits < 0.9 * len(found) or seldom
+    holds = False if fails else None if chance > 0.05 or hits <= worst else True
     return Finding({"topologies": found}, rows, verdict, holds, draw)

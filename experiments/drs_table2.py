@@ -81,11 +81,11 @@ def run(lab: Lab) -> Finding:
         (f"optimizer, K = {k}", f"{PAPER_MS[k]:.3f} ms", f"{ms:.3f} ms") for k, ms in ours.items()
     ]
     rows.append(("measures of one interval", f"{PAPER_MEASURE_MS} ms", f"{measure_ms:.3f} ms"))
-    holds = all(ours[k] < ms for k, ms in PAPER_MS.items())
+    holds = all(ours[k] < ms for k, ms in PAPER_MS.items()) and measure_ms < 1
     fewer = sum(ours[k] < PAPER_MS[k] for k in ours)
     verdict = (
         f"the optimizer is faster than the paper's at {fewer} of {len(ours)} sizes, in Python; "
-        f"measures take {measure_ms:.2f} ms, theirs {PAPER_MEASURE_MS} ms"
+        f"measures take {measure_ms:.2f} ms, theirs {PAPER_MEASURE_MS} ms: both below one"
     )
 
     def draw(figure: Any) -> None:

@@ -25,8 +25,8 @@ NOTES = (
 
 
 def run(lab: Lab) -> Finding:
-    """Each CPU time at the same share of the cores, the longest first, as it minds a cold start
-    least."""
+    """Each CPU time at the same share of the cores, but for the shortest, of which 200 tuples a
+    second are enough; the longest first, as it minds a cold start least."""
     points = []
     for total_ms in reversed(TOTAL_MS):
         rate = min(200.0, BUSY / (total_ms / 1e3))
@@ -61,7 +61,7 @@ def run(lab: Lab) -> Finding:
     first, last = points[0]["ratio"], points[-1]["ratio"]
     ratios = [point["ratio"] for point in points]
     falls = sum(sooner > later for sooner, later in itertools.pairwise(ratios))
-    holds = first > last and last < 1.5 and falls >= len(ratios) - 2
+    holds = first > last and 0.8 < last < 1.5 and falls >= len(ratios) - 2
     verdict = f"measured over estimated falls from {first:.1f} to {last:.2f}"
     rows = [
         ("measured over estimated at 0.567 ms", "highest", f"{first:.1f}"),

@@ -41,7 +41,7 @@ _MOST_TO_RESIZE_S = 60.0
 _LATE_S = 0.5
 _LOOK_S = 1.0
 _MOST_LOOKS = 100
-_GROUPS = 10
+_FEW, _GROUPS = 4, 10
 # Student's t of 95 % confidence, two-sided, by degrees of freedom.
 T_95 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26,
         2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)  # fmt: skip
@@ -70,11 +70,13 @@ class Measured:
 
     def slower_than(self, other: "Measured") -> bool:
         """With 95 % confidence, by Welch's test."""
+        if min(self.parts, other.parts) < 2:
+            return False
         squares = self.error_s**2, other.error_s**2
         if not sum(squares):
             return self.mean_s > other.mean_s
         shares = squares[0] ** 2 / (self.parts - 1) + squares[1] ** 2 / (other.parts - 1)
-        freedom = math.floor(sum(squares) ** 2 / shares)
+        freedom = math.floor(sum(squares) ** 2 / shares + 1e-9)
         return self.mean_s - other.mean_s > T_95[freedom] * math.sqrt(sum(squares))
 
 
@@ -266,6 +268,9 @@ class Lab:
                     for _ in range(max(2, round(spell_s / INTERVAL_S))):
                         let_pass(INTERVAL_S)
                         found.append(engine.samples())
+                    has = {n: found[-1].vertices[n].processors for n in allocation}
+                    if has != dict(allocation):
+                        raise TopologyFailed(f"{dict(allocation)} did not come: it has {has}")
         return [summed(a, found) for a, found in zip(allocations, parts, strict=True)]
 
 
@@ -301,8 +306,9 @@ def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:
     trees = sum(s.count for s in found)
     mean = sum(s.mean_s * s.count for s in found) / trees
     squares = sum(s.count * _square_mean(s) for s in found) / trees
-    # Neighbouring intervals hang together: of many, some count as one.
-    groups = np.array_split(np.array([s.mean_s for s in found]), min(_GROUPS, len(found)))
+    # Neighbouring intervals hang together: of more than a few, three count as one.
+    count = len(found) if len(found) <= _FEW else min(_GROUPS, max(_FEW, len(found) // 3))
+    groups = np.array_split(np.array([s.mean_s for s in found]), count)
     means = [float(group.mean()) for group in groups]
     error = statistics.stdev(means) / math.sqrt(len(means)) if len(means) > 1 else math.nan
     deviation = math.sqrt(max(0.0, squares - mean * mean))

@@ -395,6 +395,15 @@ def test_what_was_learned_under_load_hardly_shortens_what_takes_no_waiting(count
     assert bias.correct(0.52, 0.5) == pytest.approx(0.5, rel=0.15)
 
 
+def test_branches_beside_one_another_take_a_factor_of_what_the_model_adds_up() -> None:
+    bias = Bias()
+    for _ in range(40):
+        bias = bias.learn(1.0, 0.5, 0.3)
+    assert bias.correct(1.0, 0.5) == pytest.approx(0.3, rel=0.05)
+    assert bias.correct(0.5, 0.25) == pytest.approx(0.15, rel=0.3)
+    assert bias.estimate_for(0.3, 0.5) == pytest.approx(1.0, rel=0.05)
+
+
 def test_estimates_that_waver_are_not_taken_for_a_small_slope() -> None:
     draw = random.Random(3)
     bias = Bias()
@@ -416,8 +425,7 @@ def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
     controller.step(engine.samples(), None)
     assert controller.memory.bias == known
     engine.overhead_s = 0.005
-    controller.disturbed()
-    controller.step(engine.samples(), None)
+    assert controller.step(engine.samples(), None, disturbed=True).disturbed
     assert controller.memory.bias == known
     controller.step(engine.samples(), None)
     assert len(controller.memory.bias.pairs) == 5

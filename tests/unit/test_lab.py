@@ -68,6 +68,7 @@ def test_those_not_told_apart_from_the_best_pass() -> None:
     assert worse.slower_than(best)
     assert not best.slower_than(worse)
     assert measured(1.01, 0.0).slower_than(measured(1.0, 0.0))
+    assert not measured(9.0, math.nan, 1).slower_than(best)
 
 
 def test_ranks_share_places() -> None:
@@ -100,6 +101,20 @@ def test_random_topologies_split_join_and_loop() -> None:
     assert sum(bool(shape.feedback) for shape in made) >= 5
     for shape in made:
         assert all(0.79 < s.offered_load < 3.01 for s in shape.network().stations.values())
+
+
+def test_random_topologies_are_judged_together() -> None:
+    def topology(best: bool, hit: bool, worst_hit: bool) -> dict[str, object]:
+        means = [1.0, 2.0, 3.0] if best else [2.0, 1.0, 3.0]
+        told = {"best": best, "hit": hit, "worst_hit": worst_hit}
+        return {"means_s": means, "estimated_s": [1.0, 1.5, 2.0], **told}
+
+    good, vague = topology(True, True, False), topology(False, True, True)
+    assert drs_random.judged([good] * 20).holds is True
+    assert drs_random.judged([good] * 6 + [vague] * 14).holds is None
+    assert drs_random.judged([vague] * 20).holds is False
+    assert drs_random.judged([good] * 17 + [topology(False, False, True)] * 3).holds is False
+    assert drs_random.judged([topology(True, True, True)] * 20).holds is None
 
 
 def test_how_likely_it_is_to_be_the_best_by_chance() -> None:

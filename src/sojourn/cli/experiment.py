@@ -47,6 +47,11 @@ def experiment(
         if name not in known:
             raise InputError(f"there is no experiment {name!r}; known are {', '.join(known)}")
     _check_writable(out, table)
+    made = {name: out / f"{name}.json" for name in known}
+    if table is not None:
+        for name, path in made.items():
+            if name not in wanted and path.is_file():
+                _read(path)
     sys.path.insert(0, str(folder.resolve()))
     lab: Any = importlib.import_module("lab")
     modules = {name: importlib.import_module(name) for name in wanted}
@@ -77,7 +82,6 @@ def experiment(
         bench.close()
         sys.path.remove(str(folder.resolve()))
     if table is not None:
-        made = {name: out / f"{name}.json" for name in known}
         lab.tabled({n: _read(path) for n, path in made.items() if path.is_file()}, table)
     if as_json:
         typer.echo(json.dumps(results, indent=2))

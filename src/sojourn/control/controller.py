@@ -71,6 +71,7 @@ class Record:
     kept_up: bool
     decision: Decision
     applied: bool
+    disturbed: bool = False
 
 
 class Controller:
@@ -87,9 +88,18 @@ class Controller:
         self.waited = False  # tuples that now end did, as nothing ran or machines came or went
         self.number = 0
 
-    def step(self, samples: Samples, capacity: int | None, advise: bool = False) -> Record:
-        """One decision. Unless it is only advice, what it asks for is wanted from now on."""
+    def step(
+        self,
+        samples: Samples,
+        capacity: int | None,
+        advise: bool = False,
+        disturbed: bool = False,
+    ) -> Record:
+        """One decision. Unless it is only advice, what it asks for is wanted from now on.
+        `disturbed` says that machines came or went."""
         self.number += 1
+        if disturbed:
+            self._forget()
         now_s = samples.time_s
         found = measured(samples, self.before_s, self.known, self.settings)
         if self.before_s is not None and now_s < self.before_s:
@@ -100,7 +110,7 @@ class Controller:
         if isinstance(found, Measure) and self.number == 1:
             found = NotReady("the first interval shows the start more than the stream")
         if isinstance(found, NotReady):
-            self.waited = True
+            self.waited = self.waited or not found.idle
             decision = self._without_measures(now_s, found)
         else:
             self.past = [*self.past, found][-_KEPT:]
@@ -120,12 +130,13 @@ class Controller:
             kept_up=self.kept_up,
             decision=decision,
             applied=decision.action in ACTING and not advise,
+            disturbed=disturbed,
         )
         if record.applied:
             self.adopt(record)
         return record
 
-    def disturbed(self) -> None:
+    def _forget(self) -> None:
         """Machines came or went, and tuples waited meanwhile: nothing is judged by that."""
         change = self.memory.change
         if change is not None:

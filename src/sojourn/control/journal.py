@@ -99,7 +99,9 @@ def replay(
             controller = Controller(shape, settings)
         controller.settings = settings
         controller.wanted = dict(record.wanted)
-        again = controller.step(record.samples, record.capacity, advise=True)
+        again = controller.step(
+            record.samples, record.capacity, advise=True, disturbed=record.disturbed
+        )
         yield Replayed(record, again.decision)
         if record.applied:
             controller.adopt(record)

@@ -66,9 +66,8 @@ class ControlLoop:
         began = time.thread_time()
         controller = self.controller
         controller.settings = self.settings
-        if self.negotiator.moved():
-            controller.disturbed()
-        record = controller.step(samples, self.negotiator.capacity, self.advise)
+        moved = self.negotiator.moved()
+        record = controller.step(samples, self.negotiator.capacity, self.advise, moved)
         if record.applied:
             self._apply(record)
         if not self.advise and record.decision.action in _SETTLED:

@@ -70,7 +70,8 @@ class Bias:
     what tuples take without any waiting; by a regression that leans towards a = 0 and b = 1 while
     it has seen little (DRS §V-C, on figure 7, has a + b·estimate). Under load it is the waiting
     that the model errs about: a factor on all would expect less than the bare part where there is
-    little waiting.
+    little waiting. But where less than the bare part is measured, branches run beside one another,
+    which the model adds up, and there is a factor on all: `bare_share` is 0 then.
 
     Estimates waver with the rates they are made from, and a regression over single intervals would
     take that for a small slope. So it goes over means, one for each allocation, of the middle half
@@ -79,16 +80,18 @@ class Bias:
     pairs: tuple[tuple[float, float, float, float], ...] = ()
     offset_s: float = 0.0
     slope: float = 1.0
+    bare_share: float = 1.0
 
     def correct(self, estimate_s: float, bare_s: float) -> float:
         """What will be measured where the model expects this."""
         if not math.isfinite(estimate_s):
             return estimate_s
-        found = bare_s + self.offset_s + self.slope * (estimate_s - bare_s)
-        return max(0.1 * estimate_s, found)
+        bare_s *= self.bare_share
+        return max(0.1 * estimate_s, bare_s + self.offset_s + self.slope * (estimate_s - bare_s))
 
     def estimate_for(self, measured_s: float, bare_s: float) -> float:
         """What the model must expect for this to be measured; may be out of reach."""
+        bare_s *= self.bare_share
         return bare_s + (measured_s - bare_s - self.offset_s) / self.slope
 
     def learn(
@@ -98,46 +101,49 @@ class Bias:
         if not (math.isfinite(estimate_s) and estimate_s > 0 and measured_s > 0):
             return self
         pairs = (*self.pairs, (estimate_s, bare_s, measured_s, group))[-_PAIRS:]
-        offset_s, slope = _regression(pairs)
-        return Bias(pairs, offset_s, slope)
+        return Bias(pairs, *_regression(pairs))
 
 
-def _regression(pairs: tuple[tuple[float, float, float, float], ...]) -> tuple[float, float]:
+def _regression(
+    pairs: tuple[tuple[float, float, float, float], ...],
+) -> tuple[float, float, float]:
     """Least squares of relative errors of the groups' means, each worth its intervals, with a prior
     worth one on each coefficient. What takes longer than expected may do so for any reason; what
     takes less waited less, as far as waiting was expected, so that the offset has a stronger prior
-    then."""
+    then. Offset, slope and share of the bare part."""
     groups: dict[float, list[tuple[float, float, float]]] = {}
     for *values, group in pairs:
         groups.setdefault(group, []).append((values[0], values[1], values[2]))
-    scale = sum(measured for _, _, measured, _ in pairs) / len(pairs)
-    expected = sum(estimate for estimate, *_ in pairs) / len(pairs)
-    waiting = 1 - sum(bare for _, bare, *_ in pairs) / len(pairs) / expected
+    expected, bare, scale = (_mean([pair[i] for pair in pairs]) for i in range(3))
+    share = 1.0 if scale >= bare else 0.0
     # Unknowns: offset/scale and slope - 1. Rows: (scale/m, (e - bare)/m) · (x, y) = (m - e)/m.
-    xx = 1.0 if scale > expected else 1.0 + _RATHER_WAITING * waiting
+    less = share and scale < expected
+    xx = 1.0 + _RATHER_WAITING * (1 - bare / expected) if less else 1.0
     yy = 1.0
     xy = xr = yr = 0.0
     for members in groups.values():
         weight = len(members)
         e, bare, m = (_middle(list(values)) for values in zip(*members, strict=True))
-        p, q, r = scale / m, (e - bare) / m, (m - e) / m
+        p, q, r = scale / m, (e - share * bare) / m, (m - e) / m
         xx += weight * p * p
         yy += weight * q * q
         xy += weight * p * q
         xr += weight * p * r
         yr += weight * q * r
-    determinant = xx * yy - xy * xy
-    x = (xr * yy - yr * xy) / determinant
-    y = (yr * xx - xr * xy) / determinant
-    return x * scale, min(10.0, max(0.1, 1 + y))
+    slope = 1 + (yr * xx - xr * xy) / (xx * yy - xy * xy)
+    slope = min(10.0, max(0.1, slope))
+    return (xr - xy * (slope - 1)) / xx * scale, slope, share
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
 
 
 def _middle(values: list[float]) -> float:
     """The mean of the middle half."""
     ordered = sorted(values)
     cut = len(ordered) // 4
-    kept = ordered[cut : len(ordered) - cut]
-    return sum(kept) / len(kept)
+    return _mean(ordered[cut : len(ordered) - cut])
 
 
 def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None:
