@@ -19,8 +19,8 @@ MINUTE_S = 10.0
 PER_MACHINE = 5
 NOTES = (
     "operators sleep, for chosen times, with 30 frames a second; a minute is ten seconds, and "
-    "quick runs on Spark have 12 instead of 27; targets are 550 and 1200 ms instead of 500 and 1000, as tuples take 504 ms "
-    "without any waiting"
+    "quick runs on Spark have 12 instead of 27; targets are 550 and 1200 ms instead of 500 and "
+    "1000, as tuples take 504 ms without any waiting"
 )
 EXPERIMENTS = {  # start, target in ms, and the paper's highest mean of a minute in ms
     "ExpA": ((8, 8, 1), 550, 4777),

@@ -257,8 +257,8 @@ def _called_fpd() -> Calls:
 
 def neighbours(network: Network, best: Mapping[str, int], count: int = 5) -> list[dict[str, int]]:
     """The nearest allocations of as many processors, by how many are elsewhere, the better
-    estimated first among equals. Not those that hardly keep up: they take so long to settle that a short
-    run shows them too good."""
+    estimated first among equals. Not those that hardly keep up: they take so long to settle
+    that a short run shows them too good."""
     some = []
     for steps in itertools.product(range(-2, 3), repeat=len(best)):
         moved = {name: k + step for (name, k), step in zip(best.items(), steps, strict=True)}
