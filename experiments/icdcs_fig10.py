@@ -90,7 +90,10 @@ def run(lab: Lab) -> Finding:
         axes.set(xlabel=f"minutes of {MINUTE_S:g} s", ylabel="mean sojourn, ms", yscale="log")
         axes.legend()
 
-    return Finding(found, rows, "; ".join(words), bool(grown and shrunk and kept), draw)
+    # A quick run may end before enough is known to give a machine back.
+    early = lab.quick and not (grown and shrunk)
+    holds = None if kept and early else bool(grown and shrunk and kept)
+    return Finding(found, rows, "; ".join(words), holds, draw)
 
 
 def _told(records: list[Record], target_ms: float, allowed: int) -> dict[str, Any]:
