@@ -20,14 +20,14 @@ NEEDS = ("cv2", "skimage")
 NOTES = (
     "operators sleep; vld is five times as fast as examples/plans/vld.yaml and fpd a 15th as fast "
     "as examples/plans/fpd.yaml, whose times are chosen; vld has 17 instead of 13 frames a second "
-    "at that speed, fpd a fifth more messages, so that neighbours differ; the other times are "
+    "at that speed, fpd a tenth more messages, so that neighbours differ; the other times are "
     "measured and scaled, their squared coefficient of variation between 0.05 and 4"
 )
 
 
 def shapes() -> list[Shape]:
     """As the papers place them and as they are here; neighbours in the list run together."""
-    return [vld(rate=17.0, scale=5.0), real("vld"), fpd(load=1.2), real("fpd")]
+    return [vld(rate=17.0, scale=5.0), real("vld"), fpd(load=1.1), real("fpd")]
 
 
 def measured(lab: Lab) -> list[tuple[Shape, list[Measured]]]:
