@@ -376,8 +376,8 @@ def _finite(value: Any) -> Any:
     return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def judged(holds: bool | None) -> str:
-    """In words."""
+def in_words(holds: bool | None) -> str:
+    """Whether a claim holds."""
     return {True: "holds", False: "does not hold", None: "undecided"}[holds]
 
 
@@ -398,7 +398,7 @@ def tabled(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
             lines.append(f"| {name} | {told} | {what} | {theirs} | {ours} |")
     lines.append("")
     for name, found in results.items():
-        holds = judged(found["holds"])
+        holds = in_words(found["holds"])
         lines.append(f"- {name}, {found['seconds']:.0f} s: {holds}. {found['verdict']}.")
         lines.append(f"  ({found['notes']}.)")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -178,7 +178,7 @@ def test_what_is_written_is_json_whatever_was_measured(tmp_path: Path) -> None:
     found = json.loads(text, parse_constant=pytest.fail)
     assert found["figures"] == {"means": [1.0, None], "seconds": [None], "count": 2.0}
     assert found["holds"] is None
-    assert lab.judged(found["holds"]) == "undecided"
+    assert lab.in_words(found["holds"]) == "undecided"
 
 
 def test_of_several_that_run_beside_one_another_the_cause_is_told() -> None:

@@ -54,17 +54,16 @@ def experiment(
                 _read(path)
     sys.path.insert(0, str(folder.resolve()))
     lab: Any = importlib.import_module("lab")
-    modules = {name: importlib.import_module(name) for name in wanted}
-    _check_installed(modules)
-    only = {n: m.ENGINES for n, m in modules.items() if engine not in getattr(m, "ENGINES", engine)}
-    for name, engines in only.items():
-        if not everything:
-            raise InputError(f"{name}: can only be made with --engine {engines[0]}; got {engine}")
-        typer.echo(f"{name}: only on {engines[0]}; left out", err=True)
-        del modules[name]
     bench = lab.Lab(engine, not full)
     results = {}
     try:
+        modules = {name: importlib.import_module(name) for name in wanted}
+        _check_installed(modules)
+        for name in [n for n, m in modules.items() if engine not in getattr(m, "ENGINES", engine)]:
+            only = modules.pop(name).ENGINES[0]
+            if not everything:
+                raise InputError(f"{name}: can only be made with --engine {only}; got {engine}")
+            typer.echo(f"{name}: only on {only}; left out", err=True)
         for name, module in modules.items():
             typer.echo(f"{name} …", err=True)
             began = time.monotonic()
@@ -77,7 +76,7 @@ def experiment(
             }
             lab.written(finding, name, about, out)
             results[name] = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
-            _tell(name, lab.judged(finding.holds), finding, about, as_json)
+            _tell(name, lab.in_words(finding.holds), finding, about, as_json)
     finally:
         bench.close()
         sys.path.remove(str(folder.resolve()))

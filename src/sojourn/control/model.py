@@ -2,6 +2,7 @@
 by what was learned from measured against estimated. Fed by `measure`; feeds `decide`. Pure."""
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -114,7 +115,7 @@ def _regression(
     groups: dict[float, list[tuple[float, float, float]]] = {}
     for *values, group in pairs:
         groups.setdefault(group, []).append((values[0], values[1], values[2]))
-    expected, bare, scale = (_mean([pair[i] for pair in pairs]) for i in range(3))
+    expected, bare, scale = (statistics.fmean(pair[i] for pair in pairs) for i in range(3))
     share = 1.0 if scale >= bare else 0.0
     # Unknowns: offset/scale and slope - 1. Rows: (scale/m, (e - bare)/m) · (x, y) = (m - e)/m.
     less = share and scale < expected
@@ -135,15 +136,11 @@ def _regression(
     return (xr - xy * (slope - 1)) / xx * scale, slope, share
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _middle(values: list[float]) -> float:
     """The mean of the middle half."""
     ordered = sorted(values)
     cut = len(ordered) // 4
-    return _mean(ordered[cut : len(ordered) - cut])
+    return statistics.fmean(ordered[cut : len(ordered) - cut])
 
 
 def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None:
