@@ -41,11 +41,12 @@ from sojourn.control.loop import ControlLoop
 from sojourn.control.model import network_of
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.situation import Limits
-from sojourn.engine import feeder, messages, values, worker
-from sojourn.engine.layout import Route
-from sojourn.engine.machines import LocalPool
-from sojourn.engine.session import session
-from sojourn.engine.wire import FrameReader, Trace, send_frame
+from sojourn.engine.driver.machines import LocalPool
+from sojourn.engine.spark.session import session
+from sojourn.engine.wire import messages
+from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
+from sojourn.engine.wire.layout import Route
+from sojourn.engine.worker import feeder, router, values, worker
 from sojourn.ports import Allocation, Sample, Samples, Sojourn
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings, EngineSettings
@@ -279,7 +280,7 @@ def working(measured: bool, size: int) -> Callable[[], None]:
         for _ in range(1000)
     ]
     code = worker.OperatorCode(engine_benchmark.same, "same", worker.Shared())
-    router, timer = worker.Router((ROUTE,), 1), worker._Timer(1 if measured else 0)
+    addresses, timer = router.Router((ROUTE,), 1), worker._Timer(1 if measured else 0)
     turn = itertools.cycle(frames)
     here, there = socket.socketpair()
     answers, asked = FrameReader(here), FrameReader(there)
@@ -288,7 +289,7 @@ def working(measured: bool, size: int) -> Callable[[], None]:
         send_frame(here, next(turn))
         message = messages.decode_to_worker(asked.read() or b"")
         assert isinstance(message, messages.Work)
-        send_frame(there, messages.encode(worker._process(message, code, router, False, timer)))
+        send_frame(there, messages.encode(worker._process(message, code, addresses, False, timer)))
         answers.read()
 
     return work

@@ -30,8 +30,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import sojourn as sj
-from sojourn.engine.running import Running
-from sojourn.engine.session import session
+from sojourn.engine.driver.running import Running
+from sojourn.engine.spark.session import session
 
 PAD = "x" * 100
 
@@ -61,14 +61,14 @@ def chain(source: sj.Source) -> sj.Topology:
 
 def sojourns(running: Running, seconds: float) -> list[float]:
     """Every tracked sojourn that completes in so many seconds."""
-    running.driver.samples(5.0)
+    running.hub.samples(5.0)
     deadline = time.monotonic() + seconds
     found: list[float] = []
     while time.monotonic() < deadline:
-        running.driver.wait(lambda: False, 0.2)
-        with running.driver.changed:
-            found += running.driver.tracker.completed
-            running.driver.tracker.completed = []
+        running.hub.wait(lambda: False, 0.2)
+        with running.hub.changed:
+            found += running.hub.tracker.completed
+            running.hub.tracker.completed = []
     return found
 
 
@@ -159,7 +159,7 @@ def flat_out(spark: SparkSession, count: int, max_bundle: int) -> dict[str, floa
     """Tuples per second through three operators, and CPU time per tuple of all processes."""
     source = sj.sources.iterable(lambda: (PAD for _ in range(count)))
     with sj.start(chain(source), spark=spark, max_bundle=max_bundle, batch_s=600) as running:
-        running.driver.wait(lambda: bool(running.driver.tracker.completed), 60)
+        running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
         cpu, start = cpu_seconds(), time.monotonic()
         before = served(running)
         while not running.await_idle(0.2):
@@ -172,7 +172,7 @@ def flat_out(spark: SparkSession, count: int, max_bundle: int) -> dict[str, floa
 
 def served(running: Running) -> int:
     """Tuples that the last operator has received in this batch."""
-    return sum(r.batch_in for r in running.driver.poll(5.0).values() if r.vertex == "c")
+    return sum(r.batch_in for r in running.hub.poll(5.0).values() if r.vertex == "c")
 
 
 def own_processes() -> dict[int, tuple[str, list[str]]]:
@@ -270,9 +270,9 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as out:
         with sj.start(topology(sj.sources.iterable(itertools.count), out), spark=spark) as running:
-            running.driver.wait(lambda: bool(running.driver.tracker.completed), 60)
+            running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
             running.samples()
-            running.driver.wait(lambda: False, 10)
+            running.hub.wait(lambda: False, 10)
             sample = running.samples().vertices["out"]
         full = sample.served / sample.interval_s
     with tempfile.TemporaryDirectory() as out:

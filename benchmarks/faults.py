@@ -29,9 +29,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import sojourn as sj
-from sojourn.engine.running import Running
-from sojourn.engine.session import session
-from sojourn.engine.standalone import StandaloneCluster
+from sojourn.engine.driver.running import Running
+from sojourn.engine.spark.session import session
+from sojourn.engine.spark.standalone import StandaloneCluster
 
 LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(1800)]
 TRUTH = Counter(word for line in LINES for word in line.split())
@@ -63,7 +63,7 @@ def children(pid: int) -> list[int]:
 
 def executor(running: Running, vertex: str) -> int:
     """The process of a vertex's executor."""
-    return next(h.pid for h in running.driver.members.values() if h.vertex == vertex)
+    return next(h.pid for h in running.hub.members.values() if h.vertex == vertex)
 
 
 def worker(running: Running, vertex: str) -> int:
@@ -104,12 +104,12 @@ def one_round(
     """Run, kill, finish, check."""
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as checkpoint:
         with sj.start(wordcount(out), spark=spark, checkpoint=checkpoint, batch_s=4) as running:
-            running.driver.wait(lambda: bool(running.driver.tracker.completed), 60)
-            running.driver.wait(lambda: False, delay_s)
+            running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+            running.hub.wait(lambda: False, delay_s)
             killed = time.time()
             os.kill(victim(running), signal.SIGKILL)
-            with running.driver.changed:
-                running.driver.tracker.completed = []
+            with running.hub.changed:
+                running.hub.tracker.completed = []
             recovered = outage(running, killed)
             finished = running.await_idle(180)
             restarts = running.restarts
@@ -124,7 +124,7 @@ def drive(out: str, checkpoint: str) -> None:
     """A driver that is about to be killed, or goes on after one that was: says when the first
     tree is complete, and ends when all is counted."""
     with sj.start(wordcount(out), checkpoint=checkpoint, batch_s=4) as running:
-        running.driver.wait(lambda: bool(running.driver.tracker.completed), 60)
+        running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
         print("complete", flush=True)
         if not running.await_idle(180):
             sys.exit("not finished in time")
@@ -155,9 +155,9 @@ def outage(running: Running, killed: float) -> float:
     """The longest time without results in the quarter of a minute after the kill, in seconds."""
     last, longest = killed, 0.0
     while last - killed < 15:
-        running.driver.wait(lambda: bool(running.driver.tracker.completed), 15.0)
-        with running.driver.changed:
-            running.driver.tracker.completed = []
+        running.hub.wait(lambda: bool(running.hub.tracker.completed), 15.0)
+        with running.hub.changed:
+            running.hub.tracker.completed = []
         now = time.time()
         longest = max(longest, now - last)
         last = now

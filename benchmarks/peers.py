@@ -20,7 +20,7 @@ from typing import Any
 
 import engine
 
-from sojourn.engine.session import session
+from sojourn.engine.spark.session import session
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENT = ROOT / ".venv-flink"

@@ -219,7 +219,7 @@ def handover(quick: bool) -> dict[str, Any]:
     something to do: what each takes for a tuple beyond its service time."""
     import engine as engine_benchmark
 
-    from sojourn.engine.session import session
+    from sojourn.engine.spark.session import session
 
     own = session(None, "local[8]", 8, "benchmark", 10)
     waits = {}
@@ -229,9 +229,9 @@ def handover(quick: bool) -> dict[str, Any]:
         value = t.operator("nap", nap(0.020), source, processors=processors)
         t.sink("out", sj.sinks.call(engine_benchmark.nothing), value)
         with sj.start(t, spark=own, batch_s=600) as running:
-            running.driver.wait(lambda: False, 5)
+            running.hub.wait(lambda: False, 5)
             running.samples()
-            running.driver.wait(lambda: False, 10 if quick else 60)
+            running.hub.wait(lambda: False, 10 if quick else 60)
             sample = running.samples().vertices["nap"]
             assert sample.service_s is not None
             waits[processors] = processors * sample.interval_s / sample.served - sample.service_s
@@ -249,7 +249,7 @@ def spark(quick: bool) -> dict[str, Any]:
     times that were measured there."""
     import engine as engine_benchmark
 
-    from sojourn.engine.session import session
+    from sojourn.engine.spark.session import session
 
     seconds = 60.0 if quick else 240.0
 
@@ -263,16 +263,16 @@ def spark(quick: bool) -> dict[str, Any]:
 
     own = session(None, "local[8]", 8, "benchmark", 10)
     with sj.start(topology(), spark=own, batch_s=60) as running:
-        running.driver.wait(lambda: False, 10)
-        running.driver.tracker.collect()
+        running.hub.wait(lambda: False, 10)
+        running.hub.tracker.collect()
         running.samples()
         sojourns: list[float] = []
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            running.driver.wait(lambda: False, 1)
-            with running.driver.changed:
-                sojourns += running.driver.tracker.completed
-                running.driver.tracker.completed = []
+            running.hub.wait(lambda: False, 1)
+            with running.hub.changed:
+                sojourns += running.hub.tracker.completed
+                running.hub.tracker.completed = []
         measured = running.samples().vertices
     own.stop()
     loads = {}

@@ -9,8 +9,8 @@ from lab import Finding, Lab
 from shapes import vld
 
 from sojourn.control.measure import Measure, measured
-from sojourn.engine import messages as m
-from sojourn.engine.merge import Change, merge
+from sojourn.engine.driver.merge import Change, merge
+from sojourn.engine.wire import messages as m
 from sojourn.ports import Samples, Sojourn
 from sojourn.queueing import assign_processors
 from sojourn.settings import ControlSettings

@@ -25,7 +25,7 @@ import sojourn as sj
 from sojourn.control.controller import Controller, Record, shape_of
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
-from sojourn.engine.machines import LocalPool
+from sojourn.engine.driver.machines import LocalPool
 from sojourn.errors import TopologyFailed
 from sojourn.ports import QUANTILES, Samples, Sojourn
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
@@ -150,13 +150,13 @@ class Lab:
 
     def let_pass(self, started: Any, seconds: float) -> None:
         """Time passes; nobody is asked anything, as that would be measured too."""
-        started.driver.wait(lambda: started.error is not None or self.ended.is_set(), seconds)
+        started.hub.wait(lambda: started.error is not None or self.ended.is_set(), seconds)
         if self.ended.is_set():
             raise TopologyFailed("the experiment was ended")
 
     def session(self) -> Any:
         """One Spark for all experiments."""
-        from sojourn.engine.session import session
+        from sojourn.engine.spark.session import session
 
         if self.spark is None:
             self.spark = session(None, "local[40]", 40, "experiments", 10)

@@ -24,7 +24,7 @@ _log = logging.getLogger("sojourn")
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sojourn.engine.running import Running
+    from sojourn.engine.driver.running import Running
 
 
 def start(
@@ -39,7 +39,7 @@ def start(
 
     `checkpoint` is a directory that all machines see; a topology started again with it goes on
     where it was. Without one, nothing outlives the run. `settings` are those of EngineSettings."""
-    from sojourn.engine.running import Running
+    from sojourn.engine.driver.running import Running
 
     return Running(topology, checkpoint, master, spark, EngineSettings(**settings))
 
@@ -62,8 +62,8 @@ class ControlledRun:
         reread: Callable[[], ControlSettings] | None = None,
         on_tick: Callable[[Record], None] | None = None,
     ) -> None:
-        from sojourn.engine.machines import pool_for
-        from sojourn.engine.running import Running
+        from sojourn.engine.driver.machines import pool_for
+        from sojourn.engine.driver.running import Running
 
         check_room(topology, settings)
         _check_pool(settings, master, spark)
@@ -211,7 +211,7 @@ def settings_for(
 ) -> tuple[EngineSettings, ControlSettings]:
     """Settings from the file, SparkConf, the environment, `conf` and the arguments, each over the
     one before."""
-    from sojourn.engine.session import submitted
+    from sojourn.engine.spark.session import submitted
 
     layers = [] if config is None else [configuration.read_file(Path(config))]
     given = submitted() if spark is None else dict(spark.sparkContext.getConf().getAll())

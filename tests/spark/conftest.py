@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sojourn.engine.session import session
+from sojourn.engine.spark.session import session
 
 SLOTS = 12
 
@@ -45,7 +45,7 @@ def await_exit(pid: int, timeout_s: float = 20.0) -> None:
 def executors() -> list[int]:
     """Process ids of elastic executors, hosts and workers that this user runs."""
     listed = subprocess.run(
-        ["pgrep", "-u", str(os.getuid()), "-f", "sojourn.engine.executor_main"],
+        ["pgrep", "-u", str(os.getuid()), "-f", "sojourn.engine.executor.main"],
         capture_output=True,
         text=True,
         check=False,

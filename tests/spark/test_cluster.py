@@ -9,14 +9,14 @@ from pathlib import Path
 from conftest import results
 from test_topologies import WORDS, check_counts
 
-from sojourn.engine.standalone import StandaloneCluster
+from sojourn.engine.spark.standalone import StandaloneCluster
 
 DRIVER = """
 import os, signal, subprocess, sys
 sys.path[:0] = [{here!r}]
 from pathlib import Path
 import sojourn as sj
-from sojourn.engine.session import AT_START
+from sojourn.engine.spark.session import AT_START
 from pyspark.sql import SparkSession
 from test_topologies import LINES, wordcount
 
@@ -34,11 +34,11 @@ if __name__ == "__main__":
     topology = wordcount(Path({out!r}), LINES, 60, processors=3, executors=2)
     with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, batch_s=3) as running:
         print("up", flush=True)
-        running.driver.wait(lambda: running.committed >= 0, 60)
-        first = dict(running.driver.at)
+        running.hub.wait(lambda: running.committed >= 0, 60)
+        first = dict(running.hub.at)
         running.resize({{"count": 4}})
-        running.driver.wait(lambda: running.committed >= 2, 60)
-        print("moved", sum(running.driver.at[place] != first[place] for place in first))
+        running.hub.wait(lambda: running.committed >= 2, 60)
+        print("moved", sum(running.hub.at[place] != first[place] for place in first))
         print("processors", running.allocation()["count"])
         listed = subprocess.run(
             ["pgrep", "-f", "CoarseGrainedExecutorBackend"], capture_output=True, text=True
@@ -46,7 +46,7 @@ if __name__ == "__main__":
         victim = int(listed.stdout.split()[-1])
         os.kill(victim, signal.SIGKILL)
         print("killed", flush=True)
-        assert running.driver.wait(lambda: running.restarts > 0, 60)
+        assert running.hub.wait(lambda: running.restarts > 0, 60)
         assert running.await_idle(120)
         print("restarts", running.restarts, flush=True)
     spark.stop()

@@ -14,9 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sojourn.engine.clock import BatchClock
-from sojourn.engine.session import AT_START, PER_QUERY, wait_for_slots
-from sojourn.engine.task import SCHEMA
+from sojourn.engine.spark.clock import BatchClock
+from sojourn.engine.spark.session import AT_START, PER_QUERY, wait_for_slots
+from sojourn.engine.spark.task import SCHEMA
 from sojourn.errors import InputError
 
 

@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 from test_topologies import LINES, WORDS, check_counts, wordcount
 
 import sojourn as sj
-from sojourn.engine import messages as m
-from sojourn.engine.running import Running
-from sojourn.engine.spec import Attach
-from sojourn.engine.task import private_directory
-from sojourn.engine.wire import encode, send_frame
+from sojourn.engine.driver.running import Running
+from sojourn.engine.spark.task import private_directory
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import encode, send_frame
+from sojourn.engine.wire.spec import Attach
 from sojourn.errors import TopologyFailed
 
 
@@ -32,7 +32,7 @@ def children(pid: int) -> list[int]:
 
 
 def executor_of(running: Running, vertex: str) -> int:
-    return next(h.pid for h in running.driver.members.values() if h.vertex == vertex)
+    return next(h.pid for h in running.hub.members.values() if h.vertex == vertex)
 
 
 def worker_of(running: Running, vertex: str) -> int:
@@ -66,8 +66,8 @@ def test_a_kill_loses_and_repeats_nothing(
 ) -> None:
     topology = wordcount(tmp_path, LINES, 150, processors=2)
     with sj.start(topology, spark=spark, batch_s=3) as running:
-        assert running.driver.wait(lambda: running.committed >= 0, 30)
-        assert running.driver.wait(lambda: bool(running.driver.tracker.completed), 30)
+        assert running.hub.wait(lambda: running.committed >= 0, 30)
+        assert running.hub.wait(lambda: bool(running.hub.tracker.completed), 30)
         os.kill(victim(running, vertex), signal.SIGKILL)
         assert running.await_idle(90)
         # Killed between two batches, an executor or a Python worker is simply started anew.
@@ -145,7 +145,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with sj.start(wordcount(tmp_path, LINES, 300, processors=2), spark=spark) as running:
-        directory = private_directory(f"{running.plan.run}-{running.driver.epoch}")
+        directory = private_directory(f"{running.plan.run}-{running.hub.epoch}")
         assert directory.stat().st_mode & 0o077 == 0
         for path in directory.iterdir():
             with socket.socket(socket.AF_UNIX) as sock:
@@ -156,8 +156,8 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(str(path))
                 send_frame(sock, b"\xc1 no message at all")
-        members = set(running.driver.members)
-        keys = running.driver.channel.keys
+        members = set(running.hub.members)
+        keys = running.hub.channel.keys
         context = zmq.Context()
         for with_keys in (False, True):
             stranger = context.socket(zmq.DEALER)
@@ -172,13 +172,13 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
                 | zmq.EVENT_DISCONNECTED
             )
             stranger.connect(keys.address)
-            stranger.send(m.encode(m.Hello("count", 0, running.driver.epoch, "here", 1)))
+            stranger.send(m.encode(m.Hello("count", 0, running.hub.epoch, "here", 1)))
             assert monitor.poll(10_000)
             stranger.disable_monitor()
             monitor.close()
             stranger.close()
         context.term()
-        assert set(running.driver.members) == members
+        assert set(running.hub.members) == members
         assert running.await_idle(60)
         assert running.restarts == 0
     check_counts(results(tmp_path), WORDS)
@@ -203,7 +203,7 @@ if __name__ == "__main__":
     with sj.start(topology, checkpoint={checkpoint!r}, batch_s=3) as running:
         print("up", flush=True)
         while running.committed < {batches}:
-            running.driver.wait(lambda: False, 0.1)
+            running.hub.wait(lambda: False, 0.1)
         print("saved", flush=True)
         assert running.await_idle(90)
 """
@@ -279,7 +279,7 @@ def test_what_is_committed_but_not_published_survives_a_failure(
     with sj.start(topology, spark=spark, batch_s=3) as running:
         clock = running.supervisor.clock
         while clock.committed() < 0 or not any((tmp_path / "_staging").glob("*/*")):
-            running.driver.wait(lambda: False, 0.001)
+            running.hub.wait(lambda: False, 0.001)
         os.kill(worker_of(running, "count"), signal.SIGKILL)
         assert running.await_idle(90)
         assert running.restarts == 1

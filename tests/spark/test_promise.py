@@ -115,8 +115,8 @@ import json, sys
 sys.path[:0] = [{here!r}]
 from pathlib import Path
 import sojourn as sj
-from sojourn.engine.machines import SparkPool, StandalonePool, await_slots
-from sojourn.engine.standalone import StandaloneCluster
+from sojourn.engine.driver.machines import SparkPool, StandalonePool, await_slots
+from sojourn.engine.spark.standalone import StandaloneCluster
 from test_promise import chain
 
 if __name__ == "__main__":

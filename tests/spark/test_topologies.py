@@ -60,9 +60,9 @@ def test_counts_are_exact_over_batches_and_resizes(
     spark: SparkSession, tmp_path: Path, count: dict[str, Any]
 ) -> None:
     with sj.start(wordcount(tmp_path, LINES, 150, **count), spark=spark, batch_s=3) as running:
-        assert running.driver.wait(lambda: running.committed >= 0, 30)
+        assert running.hub.wait(lambda: running.committed >= 0, 30)
         running.resize({"count": 5, "split": 4})
-        assert running.driver.wait(lambda: running.committed >= 1, 30)
+        assert running.hub.wait(lambda: running.committed >= 1, 30)
         running.resize({"count": 2, "split": 1})
         assert running.await_idle(60)
         assert running.allocation() == {"split": 1, "count": 2}
@@ -77,8 +77,8 @@ def test_a_topology_started_again_goes_on_where_it_was(spark: SparkSession, tmp_
         topology = wordcount(out, LINES, 400, executors=executors, processors=2)
         running = sj.start(topology, spark=spark, checkpoint=checkpoint)
         if executors == 1:
-            tracker = running.driver.tracker
-            assert running.driver.wait(lambda tracker=tracker: bool(tracker.completed), 30)  # type: ignore[misc]
+            tracker = running.hub.tracker
+            assert running.hub.wait(lambda tracker=tracker: bool(tracker.completed), 30)  # type: ignore[misc]
         else:
             assert running.await_idle(60)
         running.stop()
@@ -280,7 +280,7 @@ def test_a_source_says_how_far_it_is_behind(spark: SparkSession, tmp_path: Path)
         while lag < 3 or rate is None:
             sample = running.samples().vertices["numbers"]
             lag, rate = sample.lag_s or 0.0, sample.arrival_rate
-            running.driver.wait(lambda: False, 1.0)
+            running.hub.wait(lambda: False, 1.0)
         assert 50 < rate < 150
     finally:
         running.__exit__(ValueError, None, None)  # there is no need to drain it
@@ -301,7 +301,7 @@ def test_a_failure_while_it_stops_is_told(spark: SparkSession, tmp_path: Path) -
     source = t.source("numbers", sj.sources.iterable(lambda: range(20)))
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), t.operator("late", late, source))
     running = sj.start(t, spark=spark)
-    assert running.driver.wait(reached.exists, 30)
+    assert running.hub.wait(reached.exists, 30)
 
     def tell() -> None:
         running.supervisor.stopping.wait()

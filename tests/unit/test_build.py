@@ -6,7 +6,7 @@ from typing import Any
 import cloudpickle
 
 import sojourn as sj
-from sojourn.engine.build import _own_modules_by_value, pickled
+from sojourn.engine.driver.build import _own_modules_by_value, pickled
 
 
 def topology() -> sj.Topology:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import sojourn as sj
-from sojourn.engine.checkpoint import claim, next_epoch
+from sojourn.engine.driver.checkpoint import claim, next_epoch
 from sojourn.errors import InputError
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sojourn.engine import messages as m
-from sojourn.engine.emitter import Emitter
-from sojourn.engine.layout import Route
-from sojourn.engine.meter import Meter
-from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, decode_bundle
+from sojourn.engine.executor.emitter import Emitter
+from sojourn.engine.executor.meter import Meter
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Trace, decode_bundle
+from sojourn.engine.wire.layout import Route
 
 MANY = 10**9
 Item = tuple[bytes, int | None, tuple[int, int] | None]

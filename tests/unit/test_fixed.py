@@ -13,13 +13,13 @@ from test_emitter import Way
 from test_pool import rigged
 
 import sojourn as sj
-from sojourn.engine import messages as m
-from sojourn.engine.build import pickled
-from sojourn.engine.emitter import Emitter
-from sojourn.engine.keys import key_hash
-from sojourn.engine.layout import Route
-from sojourn.engine.meter import Meter
-from sojourn.engine.state import StateStore
+from sojourn.engine.driver.build import pickled
+from sojourn.engine.executor.emitter import Emitter
+from sojourn.engine.executor.meter import Meter
+from sojourn.engine.executor.state import StateStore
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.layout import Route
+from sojourn.engine.worker.keys import key_hash
 from sojourn.errors import InputError
 from sojourn.sources import Pace
 
@@ -28,7 +28,7 @@ def test_a_script_that_imports_multiprocessing_can_be_started(tmp_path: Path) ->
     script = tmp_path / "app.py"
     script.write_text(
         "import multiprocessing, sojourn as sj\n"
-        "from sojourn.engine.build import pickled\n"
+        "from sojourn.engine.driver.build import pickled\n"
         "t = sj.Topology('t')\n"
         "t.operator('o', lambda v: [v], t.source('s', sj.sources.iterable(lambda: [1])))\n"
         "print(sorted(pickled(t)))\n",

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import sojourn as sj
-from sojourn.engine.machines import first_machines
+from sojourn.engine.driver.machines import first_machines
 from sojourn.settings import ControlSettings
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sojourn.engine.meter import Meter
-from sojourn.engine.worker import _Timer
+from sojourn.engine.executor.meter import Meter
+from sojourn.engine.worker.worker import _Timer
 
 
 def test_gaps_of_a_regular_stream() -> None:

@@ -14,9 +14,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sojourn.engine import messages as m
-from sojourn.engine.pool import Pool, Worker
-from sojourn.engine.wire import Bundle, Link, Trace
+from sojourn.engine.executor.workers import Pool, Worker
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import Bundle, Link, Trace
 
 QUICK_S, SLOW_S = 0.00001, 0.1
 

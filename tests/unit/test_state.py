@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sojourn.engine.state import MAX_FILES, StateStore
+from sojourn.engine.executor.state import MAX_FILES, StateStore
 from sojourn.errors import InputError
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from sojourn.engine import supervisor as module
-from sojourn.engine.supervisor import Supervisor
+from sojourn.engine.driver import supervisor as module
+from sojourn.engine.driver.supervisor import Supervisor
 
 
 class Deaf:
@@ -25,7 +25,7 @@ class Deaf:
 def made(clock: Any, is_broken: bool = False) -> Supervisor:
     supervisor = object.__new__(Supervisor)
     supervisor.clock = clock
-    supervisor.driver = SimpleNamespace(is_broken=is_broken)  # type: ignore[assignment]
+    supervisor.hub = SimpleNamespace(is_broken=is_broken)  # type: ignore[assignment]
     supervisor.query = SimpleNamespace(isActive=True)  # type: ignore[assignment]
     return supervisor
 
@@ -50,6 +50,6 @@ def test_stopping_between_two_queries_is_an_error_only_if_something_is_lost(
     supervisor = made(Deaf(0))
     supervisor.query, supervisor.at_rest, supervisor.error = None, at_rest, None
     supervisor.plan = SimpleNamespace(layout=SimpleNamespace(places=()))  # type: ignore[assignment]
-    supervisor.driver.failures = []
+    supervisor.hub.failures = []
     supervisor.drain(1.0)
     assert supervisor.error is None if error is None else error in str(supervisor.error)

@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 
 from sojourn import sinks, sources
-from sojourn.engine.build import pickled
+from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
 from sojourn.topology import Edge, Operator, Output, Topology, Vertex
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sojourn.engine import messages as m
-from sojourn.engine.merge import Change, merge
-from sojourn.engine.tracker import Tracker
+from sojourn.engine.driver.merge import Change, merge
+from sojourn.engine.driver.tracker import Tracker
+from sojourn.engine.wire import messages as m
 from sojourn.ports import Sample
 
 START_S = 1000.0

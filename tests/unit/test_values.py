@@ -7,7 +7,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from sojourn.engine import values
+from sojourn.engine.worker import values
 
 
 def foreign(name: str) -> type:

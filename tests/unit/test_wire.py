@@ -16,10 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sojourn import sinks, sources
-from sojourn.engine import messages as m
-from sojourn.engine.keys import key_hash
-from sojourn.engine.layout import Place, layout
-from sojourn.engine.wire import Bundle, FrameReader, Link, Trace, decode_bundle, encode, send_frame
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import (
+    Bundle,
+    FrameReader,
+    Link,
+    Trace,
+    decode_bundle,
+    encode,
+    send_frame,
+)
+from sojourn.engine.wire.layout import Place, layout
+from sojourn.engine.worker.keys import key_hash
 from sojourn.topology import Topology
 
 Pair = tuple[socket.socket, socket.socket]
@@ -253,7 +261,7 @@ KEYS = [
 
 def test_a_key_has_the_same_hash_in_every_process() -> None:
     code = (
-        "import sys; from sojourn.engine.keys import key_hash;"
+        "import sys; from sojourn.engine.worker.keys import key_hash;"
         "print(hash('word'), *map(key_hash, eval(sys.argv[1])))"
     )
     source = repr(KEYS).replace("inf", "float('inf')")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from sojourn.engine.java import find_java
+from sojourn.engine.spark.java import find_java
 
 
 def doctor() -> None:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from sojourn.engine import messages as m
-from sojourn.engine.layout import Route
-from sojourn.engine.meter import Meter
-from sojourn.engine.wire import PREFIX, Bundle, Link, Trace, decode_bundle, encode
+from sojourn.engine.executor.meter import Meter
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Trace, decode_bundle, encode
+from sojourn.engine.wire.layout import Route
 
 WINDOW = 4  # rows that Spark may not have taken yet
 _BUNDLE_BYTES = 1 << 16

@@ -3,10 +3,10 @@
 import time
 from typing import TYPE_CHECKING
 
-from sojourn.engine import messages as m
+from sojourn.engine.wire import messages as m
 
 if TYPE_CHECKING:
-    from sojourn.engine.executor import ElasticExecutor
+    from sojourn.engine.executor.executor import ElasticExecutor
 
 
 def report(executor: "ElasticExecutor", number: int) -> m.Report:

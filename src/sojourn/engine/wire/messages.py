@@ -3,7 +3,7 @@ Typed, so that a malformed one is refused where it arrives."""
 
 import msgspec
 
-from sojourn.engine.wire import Trace
+from sojourn.engine.wire.bundle import Trace
 
 
 class Work(msgspec.Struct, array_like=True, tag="work"):

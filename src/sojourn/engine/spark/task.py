@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sojourn.engine.layout import Place
-from sojourn.engine.spec import END, NO_BATCH, Attach
-from sojourn.engine.wire import encode, send_frame
+from sojourn.engine.wire.bundle import encode, send_frame
+from sojourn.engine.wire.layout import Place
+from sojourn.engine.wire.spec import END, NO_BATCH, Attach
 
 SCHEMA = "pid int, data binary"
 _READ_BYTES = 1 << 18
@@ -165,7 +165,7 @@ def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
     listener.listen(2)
     with listener:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sojourn.engine.executor_main", str(listener.fileno())],
+            [sys.executable, "-m", "sojourn.engine.executor.main", str(listener.fileno())],
             stdin=subprocess.PIPE,
             pass_fds=[listener.fileno()],
             start_new_session=True,

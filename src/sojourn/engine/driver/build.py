@@ -13,17 +13,16 @@ from typing import Any
 
 import cloudpickle
 
-from sojourn.engine.channel import ChannelKeys
-from sojourn.engine.host import HostSpec
-from sojourn.engine.layout import Layout, Place, executors_of
-from sojourn.engine.spec import ExecutorSpec
-from sojourn.engine.task import Task
+from sojourn.engine.spark.task import Task
+from sojourn.engine.wire.channel import ChannelKeys
+from sojourn.engine.wire.layout import Layout, Place, executors_of
+from sojourn.engine.wire.spec import ExecutorSpec, HostSpec
 from sojourn.errors import InputError
 from sojourn.settings import EngineSettings
 from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology, kind_of
 
 _log = logging.getLogger("sojourn")
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 _registering = threading.Lock()
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from sojourn.engine import messages as m
-from sojourn.engine.build import Plan, own_classes, pickled, shares
-from sojourn.engine.checkpoint import claim
-from sojourn.engine.driver import Driver
-from sojourn.engine.interrupts import deferred
-from sojourn.engine.layout import layout
-from sojourn.engine.session import is_local, keep_jobs_on_interrupt, session
-from sojourn.engine.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
-from sojourn.engine.task import private_directory
+from sojourn.engine.driver.build import Plan, own_classes, pickled, shares
+from sojourn.engine.driver.checkpoint import claim
+from sojourn.engine.driver.hub import Hub
+from sojourn.engine.driver.interrupts import deferred
+from sojourn.engine.driver.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
+from sojourn.engine.spark.session import is_local, keep_jobs_on_interrupt, session
+from sojourn.engine.spark.task import private_directory
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.layout import layout
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Allocation, Samples
 from sojourn.settings import EngineSettings
@@ -72,11 +72,11 @@ class Running:
             )
             context = self.spark.sparkContext
             host = "127.0.0.1" if is_local(str(context.master)) else context.getConf().get(_HOST)
-            self.driver = Driver(str(host), self.layout)
-            self.driver.start()
-            self.supervisor = Supervisor(self.plan, self.spark, self.driver)
+            self.hub = Hub(str(host), self.layout)
+            self.hub.start()
+            self.supervisor = Supervisor(self.plan, self.spark, self.hub)
             self.undo.callback(self._remove_directories)
-            self.undo.callback(self.driver.end)
+            self.undo.callback(self.hub.end)
             self.undo.callback(self._end_query)
             self.supervisor.start()
             with deferred() as interrupted:
@@ -97,20 +97,20 @@ class Running:
             for place, share in zip(
                 self.layout.of(name), shares(processors, executors), strict=True
             ):
-                self.driver.resize(place, share)
+                self.hub.resize(place, share)
 
     def samples(self) -> Samples:
         """What happened since the last call, per vertex and for whole trees. While the topology
         restarts after a failure, vertices may be missing."""
         self._check()
-        return self.driver.samples(ANSWER_S)
+        return self.hub.samples(ANSWER_S)
 
     def allocation(self) -> dict[str, int]:
         """The processors each operator has now; fewer than asked for, or none, while the topology
         starts or starts again."""
         self._check()
         counts = dict.fromkeys(self.topology.operators, 0)
-        for report in self.driver.poll(ANSWER_S).values():
+        for report in self.hub.poll(ANSWER_S).values():
             if report.vertex in counts:
                 counts[report.vertex] += report.processors
         return counts
@@ -207,9 +207,9 @@ class Running:
         supervisor.join()  # it may be about to start the query again
         with contextlib.ExitStack() as steps:
             steps.callback(supervisor.clock.reset)
-            steps.callback(self.driver.all_left, LEAVE_S)
+            steps.callback(self.hub.all_left, LEAVE_S)
             if supervisor.query is not None:
-                steps.callback(self.driver.send_all, m.Finish(supervisor.clock.committed()))
+                steps.callback(self.hub.send_all, m.Finish(supervisor.clock.committed()))
                 supervisor.query.stop()
 
     def _remove_directories(self) -> None:

@@ -13,7 +13,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
-from sojourn.engine import messages as m
+from sojourn.engine.wire import messages as m
 
 # How long an executor waits for a lost driver before it ends itself.
 LOST_AFTER_S = 3.0

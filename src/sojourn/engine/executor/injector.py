@@ -4,9 +4,9 @@ Fed by the channel; feeds the emitter. Every executor has one; only the first so
 A sender that has no acknowledgement when its batch ends keeps the tuples and hands them over again
 in the next. So each hand-over is good for one batch only, and is sent on once or not at all."""
 
-from sojourn.engine import messages as m
-from sojourn.engine.channel import ChannelClient
-from sojourn.engine.emitter import Emitter
+from sojourn.engine.executor.emitter import Emitter
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.channel import ChannelClient
 
 
 class Injector:

@@ -1,5 +1,5 @@
-"""The driver's end of the channel: one thread that hears all executors, relays feedback, keeps
-the trees and the last reports, and passes commands on. Used by `Running`."""
+"""The hub, which is the driver's end of the channel: one thread that hears all executors, relays
+feedback, keeps the trees and the last reports, and passes commands on. Used by `Running`."""
 
 import logging
 import queue
@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sojourn.engine import messages as m
-from sojourn.engine.channel import ChannelServer
-from sojourn.engine.interrupts import deferred
-from sojourn.engine.layout import Layout, Place
-from sojourn.engine.merge import Change, merge
-from sojourn.engine.tracker import Tracker
+from sojourn.engine.driver.interrupts import deferred
+from sojourn.engine.driver.merge import Change, merge
+from sojourn.engine.driver.tracker import Tracker
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.channel import ChannelServer
+from sojourn.engine.wire.layout import Layout, Place
 from sojourn.ports import Samples
 
 _log = logging.getLogger("sojourn")
@@ -23,11 +23,11 @@ _TURN_S = 0.01
 _LOOK_S = 0.1
 
 
-class Driver(threading.Thread):
+class Hub(threading.Thread):
     """All sockets and the tracker belong to this thread; others reach it by `send` and `wait`."""
 
     def __init__(self, host: str, layout: Layout) -> None:
-        super().__init__(daemon=True, name="sojourn-driver")
+        super().__init__(daemon=True, name="sojourn-hub")
         self.channel = ChannelServer(host)
         self.layout = layout
         self.tracker = Tracker()
@@ -58,7 +58,7 @@ class Driver(threading.Thread):
                             self._handle(sender, message)
                         self.changed.notify_all()
         except Exception as error:  # noqa: BLE001  # told by the supervisor
-            self.broken = f"the driver's channel failed: {error!r}"
+            self.broken = f"the hub failed: {error!r}"
         finally:
             self.channel.close()
 

@@ -7,12 +7,27 @@ from pathlib import Path
 
 import msgspec
 
-from sojourn.engine.channel import ChannelKeys
-from sojourn.engine.host import HostSpec
-from sojourn.engine.layout import Place
+from sojourn.engine.wire.channel import ChannelKeys
+from sojourn.engine.wire.layout import Place, Route
 
 END = b"E"
 NO_BATCH = -1
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """What a host needs to know of its vertex."""
+
+    vertex: str
+    executor: int
+    run: str
+    code: bytes
+    classes: tuple[tuple[str, str, bytes], ...]
+    routes: tuple[Route, ...]
+    threads: bool
+    keep_going: bool
+    tracked_per_s: float
+    timed_every: int
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ import subprocess
 import sys
 import zlib
 
-from sojourn.engine import messages as m
-from sojourn.engine.meter import Meter
-from sojourn.engine.spec import ExecutorSpec
-from sojourn.engine.wire import Bundle, Trace
+from sojourn.engine.executor.meter import Meter
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import Bundle, Trace
+from sojourn.engine.wire.spec import ExecutorSpec
 from sojourn.sinks import Sink, jsonl
 
 _KILLED = "it killed its worker twice"

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from sojourn.engine.java import find_java
+from sojourn.engine.spark.java import find_java
 from sojourn.errors import InputError
 from sojourn.units import parse_duration
 

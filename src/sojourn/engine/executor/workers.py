@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sojourn.engine import messages as m
-from sojourn.engine.wire import Bundle, Link, Trace, encode
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
 from sojourn.shards import evened
 
 # How long a worker should be busy with what it is given at once. Below it, handing over tuples

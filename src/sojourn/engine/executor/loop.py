@@ -4,7 +4,7 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-from sojourn.engine.wire import Link
+from sojourn.engine.wire.bundle import Link
 
 
 class Loop:

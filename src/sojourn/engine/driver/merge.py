@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sojourn.engine import messages as m
+from sojourn.engine.wire import messages as m
 from sojourn.ports import Sample, scv_of
 
 

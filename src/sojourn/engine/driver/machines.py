@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sojourn.engine.layout import layout
-from sojourn.engine.running import Running
-from sojourn.engine.standalone import StandaloneCluster
+from sojourn.engine.driver.running import Running
+from sojourn.engine.spark.standalone import StandaloneCluster
+from sojourn.engine.wire.layout import layout
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology
 

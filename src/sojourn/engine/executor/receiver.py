@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from sojourn.engine.loop import Loop
-from sojourn.engine.spec import NO_BATCH, Attach
-from sojourn.engine.wire import Link
+from sojourn.engine.executor.loop import Loop
+from sojourn.engine.wire.bundle import Link
+from sojourn.engine.wire.spec import NO_BATCH, Attach
 
 
 @dataclass(frozen=True)

@@ -11,37 +11,20 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
 
-from sojourn.engine import messages as m
-from sojourn.engine import values
-from sojourn.engine.feeder import Feeder
-from sojourn.engine.layout import Route
-from sojourn.engine.wire import send_frame
-from sojourn.engine.worker import Code, OperatorCode, Shared, SinkCode, serve
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import send_frame
+from sojourn.engine.wire.spec import HostSpec
+from sojourn.engine.worker import values
+from sojourn.engine.worker.feeder import Feeder
+from sojourn.engine.worker.worker import Code, OperatorCode, Shared, SinkCode, serve
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 
 _PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True)
-class HostSpec:
-    """What a host needs to know of its vertex."""
-
-    vertex: str
-    executor: int
-    run: str
-    code: bytes
-    classes: tuple[tuple[str, str, bytes], ...]
-    routes: tuple[Route, ...]
-    threads: bool
-    keep_going: bool
-    tracked_per_s: float
-    timed_every: int
 
 
 def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.socket]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from sojourn.engine.java import find_java
+from sojourn.engine.spark.java import find_java
 
 _HOME = Path(pyspark.__file__).parent
 _START_S = 60.0

@@ -4,7 +4,7 @@ tuples of a tree, each counted when it is made and when it is processed, is zero
 
 from dataclasses import dataclass
 
-from sojourn.engine import messages as m
+from sojourn.engine.wire import messages as m
 from sojourn.ports import Sojourn
 
 

@@ -13,20 +13,20 @@ import traceback
 import zlib
 from enum import Enum, auto
 
-from sojourn.engine import messages as m
-from sojourn.engine.channel import ChannelClient
-from sojourn.engine.emitter import WINDOW, Emitter
-from sojourn.engine.host import ask_for_worker, start_host
-from sojourn.engine.injector import Injector
-from sojourn.engine.loop import Loop
-from sojourn.engine.meter import Meter
-from sojourn.engine.on_error import Fault, OnError
-from sojourn.engine.pool import Pool, Worker
-from sojourn.engine.receiver import Callbacks, Receiver
-from sojourn.engine.report import report
-from sojourn.engine.spec import END, ExecutorSpec, identity
-from sojourn.engine.state import StateStore
-from sojourn.engine.wire import PREFIX, Link, decode_bundle
+from sojourn.engine.executor.emitter import WINDOW, Emitter
+from sojourn.engine.executor.injector import Injector
+from sojourn.engine.executor.loop import Loop
+from sojourn.engine.executor.meter import Meter
+from sojourn.engine.executor.on_error import Fault, OnError
+from sojourn.engine.executor.receiver import Callbacks, Receiver
+from sojourn.engine.executor.report import report
+from sojourn.engine.executor.state import StateStore
+from sojourn.engine.executor.workers import Pool, Worker
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import PREFIX, Link, decode_bundle
+from sojourn.engine.wire.channel import ChannelClient
+from sojourn.engine.wire.spec import END, ExecutorSpec, identity
+from sojourn.engine.worker.host import ask_for_worker, start_host
 
 _REPORT_TRACES_S = 0.02
 _BACKLOG_BYTES = 1 << 20

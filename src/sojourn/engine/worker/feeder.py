@@ -13,11 +13,11 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from sojourn.engine import messages as m
-from sojourn.engine import values
-from sojourn.engine.layout import Route
-from sojourn.engine.wire import FrameReader, send_frame
-from sojourn.engine.worker import Router
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import FrameReader, send_frame
+from sojourn.engine.wire.layout import Route
+from sojourn.engine.worker import values
+from sojourn.engine.worker.router import Router
 from sojourn.sources import Source
 
 _READ_AHEAD = 2_000

@@ -13,13 +13,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sojourn.engine import messages as m
-from sojourn.engine.build import Plan, build_tasks
-from sojourn.engine.checkpoint import next_epoch
-from sojourn.engine.clock import BatchClock
-from sojourn.engine.driver import Driver
-from sojourn.engine.session import wait_for_slots
-from sojourn.engine.task import SCHEMA
+from sojourn.engine.driver.build import Plan, build_tasks
+from sojourn.engine.driver.checkpoint import next_epoch
+from sojourn.engine.driver.hub import Hub
+from sojourn.engine.spark.clock import BatchClock
+from sojourn.engine.spark.session import wait_for_slots
+from sojourn.engine.spark.task import SCHEMA
+from sojourn.engine.wire import messages as m
 
 _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
@@ -28,7 +28,7 @@ _COMMIT_S = 120.0
 LEAVE_S = 15.0
 
 
-class _Move:
+class _Relocation:
     """Something to be done while no query runs."""
 
     def __init__(self, action: Callable[[], None]) -> None:
@@ -47,15 +47,15 @@ class _Move:
 class Supervisor(threading.Thread):
     """The query, its clock, and what is known of its failures."""
 
-    def __init__(self, plan: Plan, spark: SparkSession, driver: Driver) -> None:
+    def __init__(self, plan: Plan, spark: SparkSession, hub: Hub) -> None:
         super().__init__(name="sojourn-supervisor", daemon=True)
-        self.plan, self.spark, self.driver = plan, spark, driver
+        self.plan, self.spark, self.hub = plan, spark, hub
         self.wanted = {name: spec.processors for name, spec in plan.topology.operators.items()}
         self.clock = BatchClock(spark, plan.checkpoint / "spark")
         self.query: StreamingQuery | None = None
         self.at_rest = True  # all that was done is committed, and no query runs
         self.error: str | None = None
-        self.moving: _Move | None = None
+        self.relocating: _Relocation | None = None
         self.restarts = 0
         self.in_a_row = 0
         self.careful: set[str] = set()
@@ -63,7 +63,7 @@ class Supervisor(threading.Thread):
         self.epochs: list[int] = []
         self.stopping = threading.Event()
         self.started = threading.Event()
-        self.moves: queue.SimpleQueue[_Move] = queue.SimpleQueue()
+        self.relocations: queue.SimpleQueue[_Relocation] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Until told to stop, or nothing helps."""
@@ -74,10 +74,10 @@ class Supervisor(threading.Thread):
                 failure = self._await_end()
                 if self.stopping.is_set():
                     return
-                if self.moving is not None:
+                if self.relocating is not None:
                     self._clear_away()
-                    self.moving.perform()
-                    self.moving = None
+                    self.relocating.perform()
+                    self.relocating = None
                     continue
                 self._clear_away()
                 self.error = self.verdict(failure)
@@ -101,15 +101,15 @@ class Supervisor(threading.Thread):
     def relocate(self, action: Callable[[], None], timeout_s: float) -> None:
         """End the running batch, and before the next one starts, on whatever machines there are
         then, do something. Returns when all executors are up again; raises what that raised."""
-        move = _Move(action)
-        self.moves.put(move)
+        relocation = _Relocation(action)
+        self.relocations.put(relocation)
         deadline = time.monotonic() + timeout_s
-        while not move.done.wait(0.1):
+        while not relocation.done.wait(0.1):
             if time.monotonic() > deadline or not self.is_alive():
                 raise TimeoutError("the batch did not end in time, or the topology has stopped")
-        if move.error is not None:
-            raise move.error
-        self.driver.wait(lambda: self.driver.complete() or self.stopping.is_set(), timeout_s)
+        if relocation.error is not None:
+            raise relocation.error
+        self.hub.wait(lambda: self.hub.complete() or self.stopping.is_set(), timeout_s)
 
     @property
     def is_down(self) -> bool:
@@ -118,12 +118,12 @@ class Supervisor(threading.Thread):
 
     def verdict(self, failure: str) -> str | None:
         """Whether to give up after a failure, and why."""
-        if self.driver.broken is not None:
-            return self.driver.broken
-        for failed in self.driver.failures:
+        if self.hub.broken is not None:
+            return self.hub.broken
+        for failed in self.hub.failures:
             if failed.user:
                 return failed.error
-        for failed in self.driver.failures:
+        for failed in self.hub.failures:
             if failed.worker_died:
                 self.careful.add(failed.vertex)
                 if failed.suspect is not None:
@@ -134,22 +134,20 @@ class Supervisor(threading.Thread):
         return None
 
     def _causes(self, failure: str) -> str:
-        causes = dict.fromkeys(failed.error for failed in self.driver.failures)
+        causes = dict.fromkeys(failed.error for failed in self.hub.failures)
         return "; ".join(causes) or failure
 
     def _start_query(self) -> None:
         plan = self.plan
         epoch = next_epoch(plan.checkpoint)
         self.epochs.append(epoch)
-        self.driver.start_epoch(epoch)
+        self.hub.start_epoch(epoch)
         self.clock = BatchClock(self.spark, plan.checkpoint / "spark")
         wait_for_slots(
             self.spark, plan.layout.slots, plan.settings.cluster_timeout_s, self.stopping.is_set
         )
         guilty = {who for who, deaths in self.deaths.items() if deaths > 1}
-        tasks = build_tasks(
-            plan, epoch, self.driver.channel.keys, self.wanted, self.careful, guilty
-        )
+        tasks = build_tasks(plan, epoch, self.hub.channel.keys, self.wanted, self.careful, guilty)
         rows = self.clock.rows(len(tasks[0].specs)).mapInArrow(tasks[0], SCHEMA)
         for task in tasks[1:]:
             rows = rows.repartitionById(len(task.specs), "pid").mapInArrow(task, SCHEMA)
@@ -165,14 +163,14 @@ class Supervisor(threading.Thread):
 
     def _await_join(self) -> None:
         """Until all executors have come up, or the query has failed."""
-        driver = self.driver
-        driver.wait(
-            lambda: driver.complete() or self.is_down or self.stopping.is_set() or driver.is_broken,
+        hub = self.hub
+        hub.wait(
+            lambda: hub.complete() or self.is_down or self.stopping.is_set() or hub.is_broken,
             _JOIN_S,
         )
-        if driver.complete():
+        if hub.complete():
             self.started.set()
-        elif not (self.is_down or self.stopping.is_set() or driver.is_broken):
+        elif not (self.is_down or self.stopping.is_set() or hub.is_broken):
             raise TimeoutError(f"not all of its executors came up within {_JOIN_S:.0f} s")
 
     def _await_end(self) -> str:
@@ -183,12 +181,12 @@ class Supervisor(threading.Thread):
             while not self.stopping.is_set():
                 if self.query.awaitTermination(0.2):  # type: ignore[arg-type]
                     return "the query ended by itself"
-                if self.driver.is_broken:
+                if self.hub.is_broken:
                     self.query.stop()
                     return ""
-                if not self.moves.empty():
+                if not self.relocations.empty():
                     self._end_batch()
-                    self.moving = self.moves.get()
+                    self.relocating = self.relocations.get()
                     return ""
                 if self.clock.committed() > before:  # what failed before is behind us
                     self.in_a_row = 0
@@ -201,7 +199,7 @@ class Supervisor(threading.Thread):
     def _end_batch(self) -> None:
         """Have the running batch committed, and the query stopped before another gets far."""
         assert self.query is not None
-        batch = max((report.batch for report in self.driver.reports.values()), default=0)
+        batch = max((report.batch for report in self.hub.reports.values()), default=0)
         batch = max(batch, self.clock.committed() + 1)
         self.at_rest = self._commit(batch, time.monotonic() + _COMMIT_S)
         self.query.stop()
@@ -210,15 +208,15 @@ class Supervisor(threading.Thread):
     def _clear_away(self) -> None:
         """No executor of the failed start should be left; one that does not answer is fenced off
         by its epoch."""
-        self.driver.send_all(m.Finish(self.clock.committed()))
-        self.driver.all_left(LEAVE_S)
+        self.hub.send_all(m.Finish(self.clock.committed()))
+        self.hub.all_left(LEAVE_S)
 
     def drain(self, timeout_s: float) -> None:
         """Finish what is in flight and end the batch, committed."""
         deadline = time.monotonic() + timeout_s
         for place in self.plan.layout.places:
             if place.level == 0:
-                self.driver.send(place, m.StopSource())
+                self.hub.send(place, m.StopSource())
         quiet = Quiet(self)
         while not self._cannot_go_on() and time.monotonic() < deadline:
             if quiet.seen_twice():
@@ -227,7 +225,7 @@ class Supervisor(threading.Thread):
             if not self.at_rest:  # it failed a moment ago, or was about to start again
                 self._uncommitted("it had failed")
             return
-        batch = max((report.batch for report in self.driver.reports.values()), default=-1)
+        batch = max((report.batch for report in self.hub.reports.values()), default=-1)
         # Ending a batch finishes what it holds, which may take its time again.
         if not self._commit(batch, time.monotonic() + timeout_s):
             self._uncommitted(f"not finished within {timeout_s:.0f} s")
@@ -251,7 +249,7 @@ class Supervisor(threading.Thread):
         self.error = f"stopped without committing the last batch: {self._causes(otherwise)}"
 
     def _cannot_go_on(self) -> bool:
-        return self.driver.is_broken or self.is_down
+        return self.hub.is_broken or self.is_down
 
 
 class Quiet:
@@ -272,7 +270,7 @@ class Quiet:
 
     def _look(self) -> tuple[int, int] | None:
         """The batch and how many tuples were sent in it, if all is calm."""
-        reports = list(self.supervisor.driver.poll(ANSWER_S).values())
+        reports = list(self.supervisor.hub.poll(ANSWER_S).values())
         places = self.supervisor.plan.layout.places
         if len(reports) != len(places) or len({r.batch for r in reports}) != 1:
             return None

@@ -1,0 +1,1 @@
+"""The driver's side of a started topology: its supervisor, its hub, its commits."""

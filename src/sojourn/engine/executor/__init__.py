@@ -1,0 +1,1 @@
+"""An elastic executor's own process: its way in, its workers, its way out."""

@@ -1,0 +1,1 @@
+"""Where users' code runs: hosts, workers, sources."""
