@@ -251,12 +251,12 @@ class Silent(feeder.Feeder):
 def feeding(measured: bool) -> Callable[[], None]:
     """Has a source's loop send 500 tuples."""
     kind = feeder.Feeder if measured else Silent
-    made = kind(sj.sources.iterable(tuple), (ROUTE,), None, EngineSettings().tracked_per_s)
-    made.last = time.time()
+    made = kind(sj.sources.iterable(tuple), (ROUTE,), b"", EngineSettings().tracked_per_s, 1 << 25)
+    made.last = time.monotonic()
     made._learn_pace(1, 5e-5)  # as at 20 000 a second
 
     def send() -> None:
-        now = time.time()
+        now = time.monotonic()
         made.reader.ahead.extend((engine_benchmark.PAD, None, now) for _ in range(500))
         made.reader.room = threading.Semaphore(0)
         messages.encode(made._send_due(now))

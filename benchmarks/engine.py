@@ -7,27 +7,28 @@
     throughput  the chain flat out with tuples of 100 bytes: bundles against single tuples, and the
                 CPU per tuple against the same functions with the same pickling in one process
     resize      2 → 8 → 2 processors under load: how soon it takes effect, what tuples notice
-    boundary    how long tuples stall where a batch ends
-    soak        ten minutes at half load with keyed state, resizes and batch ends: does anything
-                grow? Only run when named.
+    boundary    how long tuples stall where a batch of Spark's ends, once an hour by default
+    commit      what commits cost: benchmarks/commits.py
+    soak        at half load with keyed state, resizes and commits: does anything grow?
+                benchmarks/soak.py; only run when named
 
 Operators that sleep are said to; all others are busy. Compare figures of one run only.
 """
 
 import argparse
-import itertools
 import json
-import os
 import pickle
 import resource
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from commits import commit
+from machine import cpu_seconds, sojourns, summary
 from pyspark.sql import SparkSession
+from soak import soak
 
 import sojourn as sj
 from sojourn.engine.driver.running import Running
@@ -57,30 +58,6 @@ def chain(source: sj.Source) -> sj.Topology:
     a = t.operator("a", same, t.source("source", source))
     t.operator("c", nothing, t.operator("b", same, a))
     return t
-
-
-def sojourns(running: Running, seconds: float) -> list[float]:
-    """Every tracked sojourn that completes in so many seconds."""
-    running.hub.samples(5.0)
-    deadline = time.monotonic() + seconds
-    found: list[float] = []
-    while time.monotonic() < deadline:
-        running.hub.wait(lambda: False, 0.2)
-        with running.hub.changed:
-            found += running.hub.tracker.completed
-            running.hub.tracker.completed = []
-    return found
-
-
-def summary(values: list[float]) -> dict[str, float]:
-    """Median, tails and number, in milliseconds."""
-    ranked = sorted(values)
-    return {
-        "count": len(ranked),
-        "median_ms": statistics.median(ranked) * 1e3,
-        "p99_ms": ranked[int(0.99 * (len(ranked) - 1))] * 1e3,
-        "max_ms": ranked[-1] * 1e3,
-    }
 
 
 def latency(spark: SparkSession, seconds: float) -> dict[str, Any]:
@@ -171,138 +148,8 @@ def flat_out(spark: SparkSession, count: int, max_bundle: int) -> dict[str, floa
 
 
 def served(running: Running) -> int:
-    """Tuples that the last operator has received in this batch."""
-    return sum(r.batch_in for r in running.hub.poll(5.0).values() if r.vertex == "c")
-
-
-def own_processes() -> dict[int, tuple[str, list[str]]]:
-    """Kind and /proc statistics of all processes of this session: the driver, the JVM, Spark's
-    Python workers, executors with their hosts and workers."""
-    found = {}
-    known = {b"SparkSubmit": "jvm", b"executor_main": "executors", b"pyspark": "spark python"}
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal():
-            continue
-        try:
-            with open(f"/proc/{entry.name}/cmdline", "rb") as file:
-                command = file.read()
-            with open(f"/proc/{entry.name}/stat", encoding="utf-8") as file:
-                fields = file.read().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has just ended
-        kinds = [kind for word, kind in known.items() if word in command]
-        if int(entry.name) == os.getpid():
-            kinds = ["driver"]
-        if kinds:
-            found[int(entry.name)] = (kinds[0], fields)
-    return found
-
-
-def cpu_seconds() -> float:
-    """CPU time of all processes of this session."""
-    ticks = sum(int(f[11]) + int(f[12]) for _, f in own_processes().values())
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-# What must not grow. The JVM's memory is its live heap, that of others what is theirs alone.
-COUNTED = ("processes", "mb", "descriptors")
-
-
-def usage() -> dict[str, dict[str, Any]]:
-    """Processes, memory and open descriptors (files and sockets) by kind of process; memory is
-    what each process has for itself, so that pages shared by forks do not count many times."""
-    found: dict[str, dict[str, Any]] = {}
-    for pid, (kind, _) in own_processes().items():
-        row = found.setdefault(kind, {"processes": 0, "mb": 0.0, "descriptors": 0, "each_mb": {}})
-        try:
-            descriptors, memory = len(os.listdir(f"/proc/{pid}/fd")), own_memory_mb(pid)
-        except OSError:
-            continue  # it has just ended
-        row["descriptors"] += descriptors
-        row["processes"] += 1
-        row["mb"] += memory
-        row["each_mb"][pid] = round(memory, 1)
-    return found
-
-
-def still_usage(spark: SparkSession) -> dict[str, dict[str, Any]]:
-    """The same without what only awaits collection, and not of the moment in which a batch ends
-    and the next one has its sockets already: the JVM's live heap, and the fewest descriptors."""
-    jvm: Any = spark._jvm
-    jvm.System.gc()
-    runtime = jvm.Runtime.getRuntime()
-    looks = []
-    for _ in range(3):
-        looks.append(usage())
-        time.sleep(1)
-    found = looks[-1]
-    for kind, row in found.items():
-        row["descriptors"] = min(look[kind]["descriptors"] for look in looks)
-    found["jvm"]["mb"] = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
-    return found
-
-
-def own_memory_mb(pid: int) -> float:
-    """The memory that would come free if this process ended."""
-    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
-        lines = [line.split() for line in file if line.startswith("Private_")]
-    return sum(int(line[1]) for line in lines) / 1024
-
-
-class Tally(sj.Operator):
-    """Counts by key: a thousand keys, so that state stays the same size."""
-
-    def process(self, number: int) -> tuple[int]:
-        self.state[number % 1000] = self.state.get(number % 1000, 0) + 1
-        return (number,)
-
-
-def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
-    """A chain with state and a file sink at half of what it carries flat out, resized every
-    minute; usage every minute, and its growth in the second half."""
-
-    def topology(source: sj.Source, out: str) -> sj.Topology:
-        t = sj.Topology("soak")
-        numbers = t.source("source", source)
-        tally = t.operator("tally", Tally, numbers, key=lambda n: n % 1000, processors=2)
-        t.sink("out", sj.sinks.jsonl(out), t.operator("same", same, tally, processors=2))
-        return t
-
-    with tempfile.TemporaryDirectory() as out:
-        with sj.start(topology(sj.sources.iterable(itertools.count), out), spark=spark) as running:
-            running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
-            running.samples()
-            running.hub.wait(lambda: False, 10)
-            sample = running.samples().vertices["out"]
-        full = sample.served / sample.interval_s
-    with tempfile.TemporaryDirectory() as out:
-        readings: list[dict[str, Any]] = []
-        source = sj.sources.paced(lambda i: i, rate=full / 2)
-        with sj.start(topology(source, out), spark=spark, batch_s=10) as running:
-            for minute in range(1, round(minutes) + 1):
-                found = sojourns(running, 30)
-                running.resize({"tally": 4, "same": 3})
-                found += sojourns(running, 29)
-                running.resize({"tally": 2, "same": 2})
-                sojourns(running, 1)
-                readings.append({"minute": minute, **summary(found), "usage": still_usage(spark)})
-                print(json.dumps(readings[-1]), file=sys.stderr, flush=True)
-            restarts = running.restarts
-    half = readings[len(readings) // 2 :]
-    return {
-        "flat_out_per_s": full,
-        "restarts": restarts,
-        "growth_a_minute_in_the_second_half": {
-            kind: {what: slope([r["usage"][kind][what] for r in half]) for what in COUNTED}
-            for kind in readings[-1]["usage"]
-        },
-        "readings": readings,
-    }
-
-
-def slope(values: list[float]) -> float:
-    """The least-squares growth from one value to the next."""
-    return statistics.linear_regression(range(len(values)), values).slope
+    """Tuples that the last operator has received."""
+    return sum(r.arrivals for r in running.hub.poll(5.0).values() if r.vertex == "c")
 
 
 def floor_cpu(count: int) -> float:
@@ -369,10 +216,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", help="which; all but soak if none")
+    parser.add_argument("parts", nargs="*", help="which; all but commit and soak if none")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quick", action="store_true", help="shorter runs")
-    parser.add_argument("--minutes", type=int, help="length of the soak, instead of 10")
+    parser.add_argument("--minutes", type=int, help="length of the soak, instead of 60")
     options = parser.parse_args()
     parts = options.parts or ["latency", "throughput", "resize", "boundary"]
     seconds = 10 if options.quick else 30
@@ -382,7 +229,8 @@ def main() -> None:
         "throughput": lambda: throughput(spark, 100_000 if options.quick else 400_000),
         "resize": lambda: resize(spark, seconds),
         "boundary": lambda: boundary(spark, 2 if options.quick else 6),
-        "soak": lambda: soak(spark, options.minutes or (4 if options.quick else 10)),
+        "commit": lambda: commit(spark, seconds),
+        "soak": lambda: soak(spark, options.minutes or (4 if options.quick else 60)),
     }
     results = {}
     for part in parts:
@@ -408,6 +256,9 @@ def main() -> None:
             )
             if worst > most:
                 missed.append(f"resize: {name} {worst:.1f}, bound {most}")
+    missed += results.get("commit", {}).get("missed", []) + results.get("soak", {}).get(
+        "missed", []
+    )
     if missed:
         sys.exit("missed: " + "; ".join(missed))
 

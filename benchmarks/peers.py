@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import engine
+import machine
 
 from sojourn.engine.spark.session import session
 
@@ -120,9 +121,9 @@ def compare(quick: bool) -> dict[str, Any]:
     flat_seconds = flat[-1][1] - flat[len(flat) // 5][1]
     rate = (len(flat) - len(flat) // 5) / flat_seconds
     return {
-        "latency": {"engine": ours_latency, "pyflink": engine.summary(steady)},
+        "latency": {"engine": ours_latency, "pyflink": machine.summary(steady)},
         "throughput": {"engine_per_s": ours_rate, "pyflink_per_s": rate},
-        "latency_ratio": engine.summary(steady)["median_ms"] / ours_latency["median_ms"],
+        "latency_ratio": machine.summary(steady)["median_ms"] / ours_latency["median_ms"],
         "throughput_ratio": ours_rate / rate,
         "at": time.strftime("%Y-%m-%d"),
     }

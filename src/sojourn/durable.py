@@ -1,7 +1,12 @@
-"""What must survive a power cut: used by sinks and by state."""
+"""What must survive a power cut, and what nobody else may touch: used by sinks, by state and by the
+checkpoint, whose files are unpickled, so that who can write them can run code as their owner."""
 
 import os
+import stat
 from pathlib import Path
+from typing import IO
+
+from sojourn.errors import InputError
 
 
 def sync(path: Path) -> None:
@@ -14,9 +19,64 @@ def sync(path: Path) -> None:
 
 
 def write(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all, also after a power cut."""
+    """A private file that is there whole or not at all, also after a power cut."""
     aside = path.with_name(f"{path.name}.tmp")
-    aside.write_bytes(data)
-    sync(aside)
+    with private_file(aside) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     aside.replace(path)
     sync(path.parent)
+
+
+def private_file(path: Path) -> IO[bytes]:
+    """Write a file anew that only this user may read, whatever the umask."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "wb")
+
+
+def private_directory(path: Path) -> Path:
+    """A directory that only this user may enter: it and those of its parents that are missing are
+    made so. One that others could read until now is made private with all that is in it; one that
+    they own or could write to is refused."""
+    missing = [directory for directory in path.parents if not directory.exists()]
+    for directory in (*reversed(missing), path):
+        try:
+            directory.mkdir(mode=0o700, exist_ok=True)
+        except FileExistsError:
+            raise InputError(
+                f"{directory}: must be a directory; it is a file; use another name, or move it away"
+            ) from None
+        _make_private(directory)
+    return path
+
+
+def _make_private(directory: Path) -> None:
+    for status in (directory.lstat(), directory.stat()):  # of a link as well
+        _check(directory, status)
+    if status.st_mode & 0o777 == 0o700:
+        return  # so nobody else has been in it
+    for folder, names, files in os.walk(directory):
+        for name in (*names, *files):
+            path = Path(folder, name)
+            status = path.lstat()
+            _check(path, status)
+            if not stat.S_ISLNK(status.st_mode):
+                path.chmod(0o700 if stat.S_ISDIR(status.st_mode) else 0o600)
+    directory.chmod(0o700)  # last, so that what is refused is refused again
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    """Refuse what others can have changed."""
+    if status.st_uid != os.geteuid():
+        raise InputError(
+            f"{path}: must belong to the user who runs this, {os.geteuid()}; it belongs to "
+            f"{status.st_uid}; use another directory"
+        )
+    if status.st_mode & 0o022 and not stat.S_ISLNK(status.st_mode):
+        raise InputError(
+            f"{path}: must not be writable by others, who could have run code with it; its mode is "
+            f"{stat.S_IMODE(status.st_mode):o}; use another directory, or if you trust all that is "
+            "in it, chmod -R go= it"
+        )

@@ -83,12 +83,26 @@ class _Checked:
 class EngineSettings(_Checked):
     """How the engine runs a topology."""
 
+    commit_s: float = _knob(
+        "commit",
+        "duration",
+        5.0,
+        "Time between commits: after so long results are seen, and a failure repeats no more.",
+        least=0.1,
+    )
     batch_s: float = _knob(
         "batch",
         "duration",
-        60.0,
-        "Time between checkpoints. A boundary stalls tuples for about half a second.",
+        3600.0,
+        "How long a batch of Spark's lasts. Its end stalls tuples for about half a second, and "
+        "means nothing else.",
         least=1.0,
+    )
+    drain_s: float = _knob(
+        "drain",
+        "duration",
+        5.0,
+        "How long a stop waits for tuples in flight; what is left is kept in the checkpoint.",
     )
     max_bundle: int = _knob(
         "maxBundle", "count", 500, "Tuples that travel together at most.", least=1
@@ -98,6 +112,13 @@ class EngineSettings(_Checked):
         "count",
         10_000,
         "Tuples that wait at one executor before pressure builds up behind it.",
+        least=1,
+    )
+    max_queue_bytes: int = _knob(
+        "maxQueueBytes",
+        "count",
+        32 << 20,
+        "Bytes that wait at one executor before pressure builds up behind it.",
         least=1,
     )
     tracked_per_s: float = _knob(
@@ -118,7 +139,7 @@ class EngineSettings(_Checked):
         "maxRestarts",
         "count",
         5,
-        "Failures without a committed batch in between after which a topology is given up.",
+        "Failures without a commit in between after which a topology is given up.",
     )
     cluster_timeout_s: float = _knob(
         "clusterTimeout",

@@ -2,9 +2,10 @@
 Described in a topology; read by the engine in a process of its own, and resumed from a position.
 
 A source yields (value, position) pairs; `read(position)` must go on right behind it. The engine
-saves the position of the last value it sent with every batch."""
+saves the position of the last value it sent with every commit."""
 
 import bisect
+import functools
 import itertools
 import json
 import math
@@ -19,6 +20,7 @@ from sojourn.errors import InputError
 
 Arrivals = Literal["constant", "poisson", "uniform"]
 Rate = float | Sequence[tuple[float, float]]
+_BLOCK = 1024
 
 
 @dataclass(frozen=True)
@@ -54,33 +56,48 @@ class Pace:
             return [(1.0, float(self.rate))]
         return [(float(seconds), float(rate)) for seconds, rate in self.rate]
 
-    def times(self, skip: int = 0) -> Iterator[float]:
-        """Seconds from the start at which each tuple is meant to arrive, from number `skip` on.
+    def times(self, skip: int = 0, expected: float = 0.0) -> Iterator[tuple[float, float]]:
+        """For each tuple from number `skip` on, the seconds from the start at which it is meant to
+        arrive, and the sum of all gaps up to it, to be saved with its position.
 
         Gaps of mean 1 are drawn in expected tuples and mapped back to time through the schedule,
-        so that a change of rate takes effect at its very instant."""
+        so that a change of rate takes effect at its very instant. `expected` is the sum that came
+        with the tuple before `skip`: to go on with it gives the very times of a run without a
+        break. It takes no longer however many came before, as each block of gaps has a seed of
+        its own."""
+        block, within = divmod(skip, _BLOCK)
+        while True:
+            for gap in self._gaps(block)[within:]:
+                expected += gap
+                yield self._time_s(expected), expected
+            block, within = block + 1, 0
+
+    def _time_s(self, expected: float) -> float:
+        starts, counts, rates = self._schedule
+        step = bisect.bisect_left(counts, expected)
+        if step < len(counts) and counts[step] == expected:
+            return starts[step]
+        step -= 1
+        return starts[step] + (expected - counts[step]) / rates[step]
+
+    @functools.cached_property
+    def _schedule(self) -> tuple[list[float], list[float], list[float]]:
+        """When each step starts, how many tuples are expected before it, and its rate."""
         starts, counts = [0.0], [0.0]
         for seconds, rate in self.steps[:-1]:
             starts.append(starts[-1] + seconds)
             counts.append(counts[-1] + seconds * rate)
-        rates = [rate for _, rate in self.steps]
-        draw = random.Random(self.seed)
+        return starts, counts, [rate for _, rate in self.steps]
+
+    def _gaps(self, block: int) -> list[float]:
+        draw = random.Random(f"{self.seed} {block}")
         gaps: dict[Arrivals, Callable[[], float]] = {
             "constant": lambda: 1.0,
             "poisson": lambda: draw.expovariate(1.0),
             "uniform": lambda: draw.uniform(0.0, 2.0),
         }
         gap = gaps[self.arrivals]
-        expected = 0.0
-        for number in itertools.count():
-            expected += gap()
-            if number >= skip:
-                step = bisect.bisect_left(counts, expected)
-                if step < len(counts) and counts[step] == expected:
-                    yield starts[step]
-                else:
-                    step -= 1
-                    yield starts[step] + (expected - counts[step]) / rates[step]
+        return [gap() for _ in range(_BLOCK)]
 
 
 class Source:

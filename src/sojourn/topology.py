@@ -11,7 +11,7 @@ Pure description, checked before anything starts; every engine runs it.
 import dis
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any, Literal, TypeVar
@@ -23,6 +23,7 @@ from sojourn.sources import Source
 
 Concurrency = Literal["process", "thread"]
 OnError = Literal["fail", "skip", "dead-letter"]
+_ON_ERROR: tuple[OnError, ...] = ("fail", "skip", "dead-letter")
 Key = Callable[[Any], Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 MAX_SHARDS = 65_536
@@ -33,10 +34,10 @@ class Operator:
     """Base of operators that keep something between tuples.
 
     `open` is called once in every worker, `process` for every tuple, `close` when the worker ends.
-    `self.state` is a mapping over the keys of the shard in hand, kept across batches and restarts;
-    it exists only where the topology declares `key=`."""
+    `self.state` is a mapping over the keys of the shard in hand, kept across restarts; it exists
+    only where the topology declares `key=`. Change what it holds in the tuple that takes it out."""
 
-    state: dict[Any, Any]
+    state: MutableMapping[Any, Any]
 
     def open(self) -> None:
         """Set up what cannot be pickled: models, connections."""
@@ -109,10 +110,11 @@ class OperatorSpec:
 
 @dataclass(frozen=True)
 class SinkSpec:
-    """A sink."""
+    """A sink and how it is run."""
 
     name: str
     sink: Sink
+    on_error: OnError = "fail"
 
 
 Spec = SourceSpec | OperatorSpec | SinkSpec
@@ -162,7 +164,7 @@ class Topology:
             _whole(what, "executors", executors),
             _whole(what, "processors", executors if processors is None else processors),
             _one_of(what, "concurrency", concurrency, ("process", "thread")),
-            _one_of(what, "on_error", on_error, ("fail", "skip", "dead-letter")),
+            _one_of(what, "on_error", on_error, _ON_ERROR),
         )
         if key is not None and not callable(key):
             raise InputError(f"{what}: key must be a function from a value to its key; got {key!r}")
@@ -178,13 +180,13 @@ class Topology:
             )
         return self._add(spec, inputs)
 
-    def sink(self, name: str, sink: Sink, *inputs: Vertex) -> Vertex:
-        """Where results leave."""
+    def sink(self, name: str, sink: Sink, *inputs: Vertex, on_error: OnError = "fail") -> Vertex:
+        """Where results leave. `on_error` says what becomes of a value that it cannot write."""
+        what = f"sink {_named(name, 'sink')!r}"
         if not isinstance(sink, Sink):
-            raise InputError(
-                f"sink {name!r}: must be one of sojourn.sinks, or a Sink; got {sink!r}"
-            )
-        return self._add(SinkSpec(_named(name, "sink"), sink), inputs)
+            raise InputError(f"{what}: must be one of sojourn.sinks, or a Sink; got {sink!r}")
+        spec = SinkSpec(name, sink, _one_of(what, "on_error", on_error, _ON_ERROR))
+        return self._add(spec, inputs)
 
     def feedback(self, sender: Vertex, receiver: Vertex) -> None:
         """Close a loop: what `sender` emits also goes to `receiver`, which may lie before it."""

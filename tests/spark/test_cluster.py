@@ -32,9 +32,9 @@ if __name__ == "__main__":
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     topology = wordcount(Path({out!r}), LINES, 60, processors=3, executors=2)
-    with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, batch_s=3) as running:
+    with sj.start(topology, spark=spark, checkpoint={checkpoint!r}, commit_s=1) as running:
         print("up", flush=True)
-        running.hub.wait(lambda: running.committed >= 0, 60)
+        running.hub.wait(lambda: running.committed >= 1, 60)
         first = dict(running.hub.at)
         running.resize({{"count": 4}})
         running.hub.wait(lambda: running.committed >= 2, 60)

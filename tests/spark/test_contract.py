@@ -14,13 +14,29 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sojourn.engine.spark.clock import BatchClock
+from sojourn.engine.spark.clock import ticks
 from sojourn.engine.spark.session import AT_START, PER_QUERY, wait_for_slots
 from sojourn.engine.spark.task import SCHEMA
 from sojourn.errors import InputError
 
 
-def start(clock: BatchClock, rows: Any, seconds: int = 3600) -> StreamingQuery:
+class Clock:
+    """The clock of a query, and where Spark keeps its own checkpoint."""
+
+    def __init__(self, spark: SparkSession, checkpoint: Path) -> None:
+        self.spark, self.checkpoint = spark, checkpoint
+
+    def rows(self, partitions: int) -> Any:
+        return ticks(self.spark, partitions)
+
+    def committed(self) -> int:
+        """The last batch in Spark's log of commits."""
+        folder = self.checkpoint / "commits"
+        found = folder.iterdir() if folder.is_dir() else ()
+        return max((int(path.name) for path in found if path.name.isdecimal()), default=-1)
+
+
+def start(clock: Clock, rows: Any, seconds: int = 3600) -> StreamingQuery:
     writer = rows.writeStream.format("noop").outputMode("update")
     query: StreamingQuery = (
         writer.trigger(realTime=f"{seconds} seconds")
@@ -30,7 +46,7 @@ def start(clock: BatchClock, rows: Any, seconds: int = 3600) -> StreamingQuery:
     return query
 
 
-def refusal(clock: BatchClock, rows: Any, **changed: Any) -> str:
+def refusal(clock: Clock, rows: Any, **changed: Any) -> str:
     """Why Spark does not run such a query."""
     given = {"mode": "update", "seconds": 3600, "checkpoint": True, **changed}
     writer = rows.writeStream.format("noop").outputMode(given["mode"])
@@ -77,36 +93,22 @@ def await_file(path: Path, query: StreamingQuery, timeout_s: float = 60.0) -> No
         query.awaitTermination(1)
 
 
-def test_a_clock_without_rows_drives_batches_and_ends_them_early(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_clock_without_rows_drives_batches(spark: SparkSession, tmp_path: Path) -> None:
     """mapInArrow runs in Real-Time Mode, knows batch, query and partition, and its input ends with
-    the batch, also when that is brought forward; the batch is then committed."""
+    the batch."""
     notes = tmp_path / "notes"
     notes.mkdir()
-    clock = BatchClock(spark, tmp_path / "checkpoint")
-    query = start(clock, clock.rows(2).mapInArrow(noting(str(notes)), SCHEMA))
+    clock = Clock(spark, tmp_path / "checkpoint")
+    spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
+    query = start(clock, clock.rows(2).mapInArrow(noting(str(notes)), SCHEMA), 2)
     try:
         await_file(notes / "0-0-start", query)
         await_file(notes / "0-1-start", query)
         assert (notes / "0-0-start").read_text(encoding="utf-8") == query.id
-        assert clock.committed() == -1
-        clock.end_batch()
         await_file(notes / "0-1-end", query)
-        await_file(tmp_path / "checkpoint" / "commits" / "0", query)
+        await_file(notes / "1-0-start", query)
     finally:
         query.stop()
-        clock.reset()
-    again = BatchClock(spark, tmp_path / "checkpoint")
-    first = clock.committed() + 1
-    query = start(again, again.rows(3).mapInArrow(noting(str(notes)), SCHEMA))
-    try:  # a restart goes on with the next batch, here with another number of partitions
-        await_file(notes / f"{first}-2-start", query)
-        again.end_batch()
-        await_file(tmp_path / "checkpoint" / "commits" / str(first), query)
-    finally:
-        query.stop()
-        again.reset()
 
 
 def test_a_stopped_batch_is_not_committed_and_runs_again(
@@ -115,7 +117,7 @@ def test_a_stopped_batch_is_not_committed_and_runs_again(
     notes = tmp_path / "notes"
     notes.mkdir()
     for _ in range(2):
-        clock = BatchClock(spark, tmp_path / "checkpoint")
+        clock = Clock(spark, tmp_path / "checkpoint")
         query = start(clock, clock.rows(1).mapInArrow(noting(str(notes)), SCHEMA))
         await_file(notes / "0-0-start", query)
         query.stop()
@@ -129,7 +131,7 @@ def test_a_failing_python_function_fails_the_query_without_a_retry(
     def broken(batches: Iterator[Any]) -> Iterator[Any]:
         raise ValueError(f"on purpose, before reading {batches}")
 
-    clock = BatchClock(spark, tmp_path)
+    clock = Clock(spark, tmp_path)
     query = start(clock, clock.rows(1).mapInArrow(broken, SCHEMA))
     with pytest.raises(PySparkException, match="on purpose"):
         query.awaitTermination(60)
@@ -139,7 +141,7 @@ def test_a_failing_python_function_fails_the_query_without_a_retry(
 def test_real_time_mode_wants_update_mode_and_long_batches(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    clock = BatchClock(spark, tmp_path)
+    clock = Clock(spark, tmp_path)
     rows = clock.rows(1).mapInArrow(noting(str(tmp_path)), SCHEMA)
     assert "OUTPUT_MODE_NOT_SUPPORTED" in refusal(clock, rows, mode="append")
     key = "spark.sql.streaming.realTimeMode.minBatchDuration"
@@ -154,7 +156,7 @@ def test_real_time_mode_wants_update_mode_and_long_batches(
 def test_map_in_arrow_is_allowed_only_without_the_check(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    clock = BatchClock(spark, tmp_path)
+    clock = Clock(spark, tmp_path)
     key = "spark.sql.streaming.realTimeMode.allowlistCheck"
     spark.conf.set(key, "true")
     try:
@@ -165,7 +167,7 @@ def test_map_in_arrow_is_allowed_only_without_the_check(
 
 
 def test_all_stages_need_their_slots_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    clock = BatchClock(spark, tmp_path)
+    clock = Clock(spark, tmp_path)
     rows = clock.rows(8).mapInArrow(noting(str(tmp_path)), SCHEMA)
     rows = rows.repartitionById(8, "pid").mapInArrow(noting(str(tmp_path)), SCHEMA)
     assert "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT" in refusal(clock, rows)
@@ -227,7 +229,7 @@ def test_a_row_arrives_only_with_the_next_one_and_at_once_while_input_is_open(
     and the JVM talk over Unix sockets."""
     notes = tmp_path / "notes"
     notes.mkdir()
-    clock = BatchClock(spark, tmp_path / "checkpoint")
+    clock = Clock(spark, tmp_path / "checkpoint")
     rows = clock.rows(1).mapInArrow(sending(str(notes)), SCHEMA)
     rows = rows.repartitionById(2, "pid").mapInArrow(receiving(str(notes)), SCHEMA)
     query = start(clock, rows)
@@ -261,7 +263,7 @@ def worker_of(path: str) -> Any:
 def test_a_batch_starts_when_the_one_before_is_committed_and_in_the_same_workers(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    clock = BatchClock(spark, tmp_path / "checkpoint")
+    clock = Clock(spark, tmp_path / "checkpoint")
     spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
     query = start(clock, clock.rows(2).mapInArrow(worker_of(str(tmp_path)), SCHEMA), 1)
     workers: list[set[str]] = []
@@ -287,12 +289,12 @@ def test_a_dead_python_worker_fails_the_query_and_its_batch_runs_again(
         os.kill(os.getpid(), signal.SIGKILL)
         yield from batches
 
-    clock = BatchClock(spark, tmp_path / "checkpoint")
+    clock = Clock(spark, tmp_path / "checkpoint")
     query = start(clock, clock.rows(1).mapInArrow(dying, SCHEMA))
     with pytest.raises(PySparkException, match="Python worker exited unexpectedly"):
         query.awaitTermination(60)
     assert clock.committed() == -1
-    again = BatchClock(spark, tmp_path / "checkpoint")
+    again = Clock(spark, tmp_path / "checkpoint")
     query = start(again, again.rows(1).mapInArrow(noting(str(notes)), SCHEMA))
     try:
         await_file(notes / "0-0-start", query)
@@ -310,12 +312,12 @@ def test_a_python_foreach_sink_holds_rows_back(spark: SparkSession, tmp_path: Pa
         if row["data"] is not None:
             Path(folder, f"seen-{bytes(row['data']).decode()}").touch()
 
-    clock = BatchClock(spark, tmp_path / "checkpoint")
+    clock = Clock(spark, tmp_path / "checkpoint")
     rows = clock.rows(1).mapInArrow(sending(folder), SCHEMA)
     query = (
         rows.writeStream.foreach(note)
         .outputMode("update")
-        .trigger(realTime="3600 seconds")  # type: ignore[call-overload]
+        .trigger(realTime="3600 seconds")
         .option("checkpointLocation", str(clock.checkpoint))
         .start()
     )
@@ -323,11 +325,8 @@ def test_a_python_foreach_sink_holds_rows_back(spark: SparkSession, tmp_path: Pa
         (notes / "go").touch()
         with pytest.raises(AssertionError, match="did not come"):
             await_file(notes / "seen-pushed", query, 3)
-        clock.end_batch()
-        await_file(notes / "seen-pushed", query)
     finally:
         query.stop()
-        clock.reset()
 
 
 def test_spark_knows_every_setting_of_ours(spark: SparkSession) -> None:

@@ -18,12 +18,14 @@ from pyspark.sql import SparkSession
 from test_topologies import LINES, WORDS, check_counts, wordcount
 
 import sojourn as sj
+from sojourn.engine.driver import commit
 from sojourn.engine.driver.running import Running
 from sojourn.engine.spark.task import private_directory
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import encode, send_frame
 from sojourn.engine.wire.spec import Attach
 from sojourn.errors import TopologyFailed
+from sojourn.sinks import publish
 
 
 def children(pid: int) -> list[int]:
@@ -41,7 +43,7 @@ def worker_of(running: Running, vertex: str) -> int:
 
 
 def spark_python_worker(running: Running, vertex: str) -> int:
-    """The one that started this executor; in every batch it serves some partition."""
+    """The one that started this executor."""
     status = Path(f"/proc/{executor_of(running, vertex)}/status").read_text(encoding="utf-8")
     return int(status.split("PPid:")[1].split()[0])
 
@@ -51,27 +53,27 @@ def spark_python_worker(running: Running, vertex: str) -> int:
     [
         (worker_of, "count", 1),
         (worker_of, "split", 0),
-        (executor_of, "count", None),
-        (executor_of, "lines", None),
-        (spark_python_worker, "split", None),
+        (executor_of, "count", 1),
+        (executor_of, "lines", 1),
+        (executor_of, "out", 1),
+        (spark_python_worker, "split", 1),
     ],
-    ids=["keyed worker", "worker", "executor", "source", "Spark Python worker"],
+    ids=["keyed worker", "worker", "executor", "source", "sink", "Spark Python worker"],
 )
 def test_a_kill_loses_and_repeats_nothing(
     spark: SparkSession,
     tmp_path: Path,
     victim: Callable[[Running, str], int],
     vertex: str,
-    restarts: int | None,
+    restarts: int,
 ) -> None:
     topology = wordcount(tmp_path, LINES, 150, processors=2)
-    with sj.start(topology, spark=spark, batch_s=3) as running:
-        assert running.hub.wait(lambda: running.committed >= 0, 30)
+    with sj.start(topology, spark=spark, commit_s=1) as running:
+        assert running.hub.wait(lambda: running.committed >= 1, 30)
         assert running.hub.wait(lambda: bool(running.hub.tracker.completed), 30)
         os.kill(victim(running, vertex), signal.SIGKILL)
         assert running.await_idle(90)
-        # Killed between two batches, an executor or a Python worker is simply started anew.
-        assert running.restarts == restarts or (restarts is None and running.restarts <= 1)
+        assert running.restarts == restarts
     check_counts(results(tmp_path), WORDS)
 
 
@@ -119,7 +121,7 @@ def test_a_tuple_that_kills_threads_meets_on_error(spark: SparkSession, tmp_path
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), checked)
     with sj.start(t, spark=spark) as running:
         assert running.await_idle(90)
-        assert running.restarts == 3  # all together; alone; and told to leave it out
+        assert running.restarts == 2  # all together, and alone; then it is left out
     assert sorted(results(tmp_path / "out")) == [n for n in range(40) if n != 13]
 
 
@@ -172,7 +174,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
                 | zmq.EVENT_DISCONNECTED
             )
             stranger.connect(keys.address)
-            stranger.send(m.encode(m.Hello("count", 0, running.hub.epoch, "here", 1)))
+            stranger.send(m.encode(m.Hello("count", 0, running.hub.epoch, "here", 1, "boot", 0.0)))
             assert monitor.poll(10_000)
             stranger.disable_monitor()
             monitor.close()
@@ -200,16 +202,16 @@ from test_topologies import LINES, wordcount
 
 if __name__ == "__main__":
     topology = wordcount(Path({out!r}), LINES, {rate}, processors=2)
-    with sj.start(topology, checkpoint={checkpoint!r}, batch_s=3) as running:
+    with sj.start(topology, checkpoint={checkpoint!r}, commit_s=1) as running:
         print("up", flush=True)
-        while running.committed < {batches}:
+        while running.committed < {commits}:
             running.hub.wait(lambda: False, 0.1)
         print("saved", flush=True)
         assert running.await_idle(90)
 """
 
 
-def driver(directory: Path, rate: float, batches: int) -> subprocess.Popen[str]:
+def driver(directory: Path, rate: float, commits: int) -> subprocess.Popen[str]:
     """A driver of its own, in a process group of its own."""
     script = directory / "driver.py"
     script.write_text(
@@ -218,7 +220,7 @@ def driver(directory: Path, rate: float, batches: int) -> subprocess.Popen[str]:
             out=str(directory / "out"),
             rate=rate,
             checkpoint=str(directory / "checkpoint"),
-            batches=batches,
+            commits=commits,
         ),
         encoding="utf-8",
     )
@@ -271,16 +273,29 @@ def test_ctrl_c_ends_cleanly(when: str, tmp_path: Path) -> None:
     check_counts(found, [word for word, _ in found])
 
 
-def test_what_is_committed_but_not_published_survives_a_failure(
-    spark: SparkSession, tmp_path: Path
+def test_what_is_committed_but_not_published_is_published_by_the_next_start(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker dies right after a batch was committed, before its results came into view."""
+    """The driver fails after a commit is durable, before its results come into view."""
     topology = wordcount(tmp_path, LINES, 150, processors=2)
-    with sj.start(topology, spark=spark, batch_s=3) as running:
-        clock = running.supervisor.clock
-        while clock.committed() < 0 or not any((tmp_path / "_staging").glob("*/*")):
-            running.hub.wait(lambda: False, 0.001)
-        os.kill(worker_of(running, "count"), signal.SIGKILL)
-        assert running.await_idle(90)
-        assert running.restarts == 1
+    published: list[int] = []
+
+    def once_not(staged: Any) -> None:
+        published.append(len(list(staged)))
+        if len(published) == 3:
+            raise OSError("pulled the plug")
+        publish(staged)
+
+    monkeypatch.setattr(commit, "publish", once_not)
+    checkpoint = tmp_path / "checkpoint"
+    running = sj.start(topology, spark=spark, checkpoint=checkpoint, commit_s=1)
+    with pytest.raises(TopologyFailed, match="pulled the plug"):
+        running.await_idle(90)
+    with pytest.raises(TopologyFailed):
+        running.stop()
+    before = len(results(tmp_path))
+    monkeypatch.undo()
+    with sj.start(topology, spark=spark, checkpoint=checkpoint, commit_s=60) as again:
+        assert len(results(tmp_path)) > before
+        assert again.await_idle(90)
     check_counts(results(tmp_path), WORDS)

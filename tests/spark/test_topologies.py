@@ -56,13 +56,13 @@ def check_counts(found: list[Any], words: list[str]) -> None:
     ],
     ids=["processes", "two executors", "threads"],
 )
-def test_counts_are_exact_over_batches_and_resizes(
+def test_counts_are_exact_over_commits_and_resizes(
     spark: SparkSession, tmp_path: Path, count: dict[str, Any]
 ) -> None:
-    with sj.start(wordcount(tmp_path, LINES, 150, **count), spark=spark, batch_s=3) as running:
-        assert running.hub.wait(lambda: running.committed >= 0, 30)
-        running.resize({"count": 5, "split": 4})
+    with sj.start(wordcount(tmp_path, LINES, 150, **count), spark=spark, commit_s=1) as running:
         assert running.hub.wait(lambda: running.committed >= 1, 30)
+        running.resize({"count": 5, "split": 4})
+        assert running.hub.wait(lambda: running.committed >= 3, 30)
         running.resize({"count": 2, "split": 1})
         assert running.await_idle(60)
         assert running.allocation() == {"split": 1, "count": 2}
@@ -105,7 +105,7 @@ def test_splits_joins_skips_and_named_outputs(spark: SparkSession, tmp_path: Pat
     assert Counter(tuple(v) if isinstance(v, list) else v for v in found) == expected
 
 
-def test_a_loop_loses_and_repeats_nothing_across_batches(
+def test_a_loop_loses_and_repeats_nothing_across_commits(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Every number counts down to zero over the feedback edge: n + 1 rounds each."""
@@ -114,7 +114,7 @@ def test_a_loop_loses_and_repeats_nothing_across_batches(
     rounds = t.operator("round", Round, numbers, key=lambda pair: pair if pair else 0, shards=8)
     t.feedback(rounds["again"], rounds)
     t.sink("out", sj.sinks.jsonl(tmp_path), rounds)
-    with sj.start(t, spark=spark, batch_s=3) as running:
+    with sj.start(t, spark=spark, commit_s=1) as running:
         assert running.await_idle(90)
         assert running.restarts == 0
     assert Counter(results(tmp_path)) == Counter(n for i in range(600) for n in range(i % 6 + 1))
@@ -308,7 +308,7 @@ def test_a_failure_while_it_stops_is_told(spark: SparkSession, tmp_path: Path) -
         stopping.touch()
 
     threading.Thread(target=tell).start()
-    with pytest.raises(TopologyFailed, match=r"(?s)without committing the last batch.*on purpose"):
+    with pytest.raises(TopologyFailed, match=r"(?s)without a last commit.*on purpose"):
         running.stop()
     with pytest.raises(TopologyFailed):
         running.stop()

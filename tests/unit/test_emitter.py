@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Trace, decode_bundle
+from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Seal, Trace
 from sojourn.engine.wire.layout import Route
 
 MANY = 10**9
@@ -36,7 +35,7 @@ class Rig:
 
     emitter: Emitter
     way: Way
-    handed: list[tuple[int, bytes, int]]
+    handed: list[bytes]
 
     def flush(self, rows: int = MANY) -> None:
         self.emitter.window = rows
@@ -46,12 +45,9 @@ class Rig:
         """Everything sent, by partition of the next level."""
         return [(partition, opened(row)) for partition, row in self.way.sent]
 
-    def acknowledge_all(self) -> None:
-        for number in list(self.emitter.unacknowledged):
-            self.emitter.acknowledge(number)
 
-
-PARTITIONS = [1, 2, 5, 3]
+LANES = (-1, 2, 4, -1)
+SEAL = Seal(b"secret")
 
 
 def route(
@@ -61,18 +57,19 @@ def route(
 
 
 def rig(*routes: Route, max_bundle: int = 500) -> Rig:
-    handed: list[tuple[int, bytes, int]] = []
-    emitter = Emitter(routes or (route(),), 1, PARTITIONS, max_bundle, Meter(0.0))
-    emitter.hand_over = lambda number, row, count: handed.append((number, row, count))
+    handed: list[bytes] = []
+    emitter = Emitter(routes or (route(),), 1, LANES, max_bundle, Meter(0.0), SEAL, handed.append)
     return Rig(emitter, Way(), handed)
 
 
 def opened(row: bytes) -> Bundle:
-    return decode_bundle(row[PREFIX.size :])
+    found = SEAL.opened(row)
+    assert found is not None
+    return found[1]
 
 
 def address(row: bytes) -> tuple[int, int]:
-    level, partition = PREFIX.unpack_from(row)
+    level, partition, _ = PREFIX.unpack_from(row)
     return level, partition
 
 
@@ -125,7 +122,7 @@ def test_bundling_keeps_order_shards_and_traces(
     made.flush()
     assert made.emitter.count == 0
     arrived: dict[tuple[int, int], list[Item]] = defaultdict(list)
-    rows = [row for _, row in made.way.sent] + [row for _, row, _ in made.handed]
+    rows = [row for _, row in made.way.sent] + made.handed
     for row in rows:
         bundle = opened(row)
         assert 1 <= len(bundle.payloads) <= max_bundle
@@ -158,7 +155,7 @@ def test_a_bundle_that_is_sent_takes_no_more() -> None:
     made.flush(rows=0)
     assert [bundle.payloads for _, bundle in made.bundles()] == [[b"a"]]
     assert made.emitter.count == 1
-    assert not made.emitter.sent_all
+    assert not made.emitter.idle
 
 
 def test_a_large_group_is_split_and_its_traces_counted_anew() -> None:
@@ -235,38 +232,38 @@ def test_no_more_rows_are_sent_than_the_window_allows() -> None:
     made.emitter.add([group(b"a", b"b", b"c")])
     made.flush(rows=2)
     assert (len(made.way.sent), made.emitter.window, made.emitter.count) == (2, 0, 1)
-    made.emitter.pass_on(PREFIX.pack(3, 0))
+    made.emitter.pass_on(PREFIX.pack(3, 0, 0))
     made.flush(rows=0)
     assert len(made.way.sent) == 2
     made.flush(rows=2)
     assert len(made.way.sent) == 4
-    assert made.emitter.sent_all
+    assert made.emitter.idle
 
 
 def test_without_a_task_nothing_is_sent() -> None:
     made = rig()
     made.emitter.window = MANY
     made.emitter.add([group(b"a")])
-    made.emitter.pass_on(PREFIX.pack(3, 0))
+    made.emitter.pass_on(PREFIX.pack(3, 0, 0))
     made.emitter.flush(None)
-    assert not made.emitter.sent_all
+    assert not made.emitter.idle
     made.flush()
     assert len(made.way.sent) == 2
     assert made.emitter.idle
 
 
 @pytest.mark.parametrize("partition", range(8))
-def test_a_row_for_a_later_level_passes_through_any_partition_of_the_next(partition: int) -> None:
+def test_a_row_for_a_later_level_takes_the_lane(partition: int) -> None:
     made = rig()
-    row = PREFIX.pack(3, partition) + b"unopened"
+    row = PREFIX.pack(3, partition, 0) + b"unopened"
     made.emitter.pass_on(row)
     made.flush()
-    assert made.way.sent == [(partition % PARTITIONS[2], row)]
+    assert made.way.sent == [(LANES[2], row)]
 
 
 def test_a_row_for_the_next_level_goes_to_its_very_partition() -> None:
     made = rig()
-    row = PREFIX.pack(2, 4) + b"unopened"
+    row = PREFIX.pack(2, 4, 0) + b"unopened"
     made.emitter.pass_on(row)
     made.flush()
     assert made.way.sent == [(4, row)]
@@ -278,109 +275,59 @@ def test_an_emitter_may_skip_a_level() -> None:
     made.flush()
     ((partition, row),) = made.way.sent
     assert address(row) == (3, 7)
-    assert partition == 7 % PARTITIONS[2]
+    assert partition == LANES[2]
 
 
 def test_what_is_emitted_is_counted_by_edge() -> None:
     made = rig(route("a"), route("b", feedback=True))
     made.emitter.add([group(b"x", b"y"), group(b"z", to=1), group(b"w")])
     assert made.emitter.meter.emitted == {"a": 3, "b": 1}
-    assert made.emitter.meter.batch_out == 3, "feedback counts where it is handed to Spark"
+
+
+def test_rows_carry_the_interval_they_are_sent_in_and_are_counted_by_receiver() -> None:
+    made = rig(route("a", executors=2), route("b", feedback=True), max_bundle=1)
+    made.emitter.interval = 7
+    made.emitter.add([group(b"x", executor=1), group(b"y", to=1)])
+    made.emitter.interval = 8
+    made.emitter.add([group(b"z", executor=1)])
+    made.flush()
+    rows = [row for _, row in made.way.sent] + made.handed
+    assert [PREFIX.unpack_from(row)[2] for row in rows] == [8, 8, 8]
+    assert made.emitter.sent == {("a", 1): 2, ("b", 0): 1}
+
+
+def test_what_waits_can_be_told_in_order() -> None:
+    made = rig(route("a"), route("b", feedback=True), max_bundle=2)
+    made.emitter.add([group(b"1", b"2", b"3"), group(b"4", to=1)])
+    found = [(receiver, bundle.payloads) for receiver, bundle in made.emitter.pending()]
+    assert found == [("a", [b"1", b"2"]), ("a", [b"3"]), ("b", [b"4"])]
+    assert (made.emitter.count, made.emitter.bytes) == (4, 4)
+    made.flush()
+    assert (made.emitter.count, made.emitter.bytes) == (0, 0)
+    assert not list(made.emitter.pending())
+
+
+def test_while_all_is_held_only_what_is_under_way_already_is_sent() -> None:
+    made = rig(route("a"), route("b", feedback=True))
+    made.emitter.hold = True
+    made.emitter.add([group(b"1"), group(b"2", to=1)])
+    made.emitter.pass_on(PREFIX.pack(2, 0, 0))
+    made.flush()
+    assert len(made.way.sent) == 1
+    assert not made.handed
+    assert made.emitter.count == 2
 
 
 # feedback
 
 
-def feedback_rig(max_bundle: int = 1, executors: int = 2) -> Rig:
-    return rig(route("back", executors, feedback=True), max_bundle=max_bundle)
-
-
-def test_feedback_is_numbered_and_handed_over_also_when_the_way_is_blocked() -> None:
-    made = feedback_rig()
+def test_feedback_is_handed_over_also_when_the_way_is_blocked() -> None:
+    made = rig(route("back", 2, feedback=True), max_bundle=1)
     made.emitter.add([group(b"a", b"b", executor=1)])
     made.flush(rows=0)
     assert not made.way.sent
-    assert [(number, count) for number, _, count in made.handed] == [(1, 1), (2, 1)]
-    assert [(address(row), opened(row).payloads) for _, row, _ in made.handed] == [
+    assert [(address(row), opened(row).payloads) for row in made.handed] == [
         ((1, 1), [b"a"]),
         ((1, 1), [b"b"]),
     ]
-
-
-def test_feedback_counts_its_tuples() -> None:
-    made = feedback_rig(max_bundle=9)
-    made.emitter.add([group(b"a", b"b", b"c")])
-    made.emitter.flush(None)
-    assert [(number, count) for number, _, count in made.handed] == [(1, 3)]
-
-
-def test_feedback_is_kept_until_it_is_acknowledged() -> None:
-    made = feedback_rig()
-    made.emitter.add([group(b"a", b"b")])
-    made.flush()
-    assert (made.emitter.sent_all, made.emitter.idle) == (True, False)
-    made.emitter.acknowledge(1)
-    assert list(made.emitter.unacknowledged) == [2]
-    made.emitter.acknowledge(1)
-    made.emitter.acknowledge(2)
     assert made.emitter.idle
-    assert made.emitter.parked() == b""
-
-
-def test_parked_feedback_is_handed_over_again_after_a_restart() -> None:
-    made = feedback_rig()
-    made.emitter.add([group(b"a", b"b", b"c")])
-    made.flush()
-    made.emitter.acknowledge(2)
-    again = feedback_rig()
-    again.emitter.restore([made.emitter.parked()])
-    assert not again.emitter.idle
-    again.flush()
-    assert [opened(row).payloads for _, row, _ in again.handed] == [[b"a"], [b"c"]]
-    assert not again.emitter.meter.emitted  # it was counted when it was made
-
-
-def test_parked_feedback_finds_the_executors_that_the_receiver_has_now() -> None:
-    made = feedback_rig(9, executors=2)
-    made.emitter.add(
-        [
-            m.Group(0, 0, [b"a", b"b"], [2, 4], [Trace(0, 7, 8)]),
-            m.Group(0, 1, [b"c"], [5], []),
-        ]
-    )
-    made.flush()
-    again = feedback_rig(9, executors=3)
-    again.emitter.restore([made.emitter.parked()])
-    again.flush()
-    found = {PREFIX.unpack_from(row)[1]: opened(row) for _, row, _ in again.handed}
-    assert {place: bundle.shards for place, bundle in found.items()} == {2: [2, 5], 1: [4]}
-    assert all(not bundle.traces for bundle in found.values())
-
-
-@given(st.lists(st.sets(st.integers(1, 6)), min_size=1, max_size=4))
-def test_parked_feedback_of_several_executors_is_all_taken_up(kept: list[set[int]]) -> None:
-    parked = []
-    for i, numbers in enumerate(kept):
-        made = feedback_rig()
-        made.emitter.add([group(*(f"{i}.{n}".encode() for n in range(1, 7)))])
-        made.flush()
-        for number in set(range(1, 7)) - numbers:
-            made.emitter.acknowledge(number)
-        if saved := made.emitter.parked():
-            parked.append(saved)
-    again = feedback_rig()
-    again.emitter.restore(parked)
-    again.emitter.add([group(b"new")])
-    again.flush()
-    assert len({number for number, _, _ in again.handed}) == len(again.handed)
-    found = sorted(opened(row).payloads[0] for _, row, _ in again.handed)
-    assert found == sorted(
-        [b"new", *(f"{i}.{n}".encode() for i, numbers in enumerate(kept) for n in numbers)]
-    )
-    again.acknowledge_all()
-    assert again.emitter.idle
-
-
-def test_parked_feedback_that_is_spoilt_is_refused() -> None:
-    with pytest.raises(msgspec.MsgspecError):
-        feedback_rig().emitter.restore([b"\x92\x01"])

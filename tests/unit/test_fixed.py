@@ -9,14 +9,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from test_emitter import Way
-from test_pool import rigged
+from test_emitter import SEAL, Way
+from test_workers import rigged
 
 import sojourn as sj
 from sojourn.engine.driver.build import pickled
 from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.meter import Meter
-from sojourn.engine.executor.state import StateStore
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker.keys import key_hash
@@ -44,28 +43,28 @@ def test_a_script_that_imports_multiprocessing_can_be_started(tmp_path: Path) ->
 def test_shards_are_spread_evenly_over_new_workers(shards: int, before: int, after: int) -> None:
     with rigged(keyed=True, shards=shards) as rig:
         for size in (before, after):
-            rig.pool.resize(size)
-            rig.ready(*[w for w in rig.pool.workers if w.pid is None])
-        counts = [worker.shards for worker in rig.pool.workers]
+            rig.workers.resize(size)
+            rig.ready(*[w for w in rig.workers.all if w.pid is None])
+        counts = [worker.shards for worker in rig.workers.all]
     assert sum(counts) == shards
     assert max(counts) - min(counts) <= 1
 
 
 def test_a_worker_retired_before_it_is_ready_is_closed() -> None:
     with rigged() as rig:
-        rig.pool.resize(2)
-        first, second = rig.pool.workers
+        rig.workers.resize(2)
+        first, second = rig.workers.all
         rig.ready(first)
-        rig.pool.resize(1)
+        rig.workers.resize(1)
         rig.ready(second)
-        assert rig.pool.workers == [first]
+        assert rig.workers.all == [first]
 
 
 def test_every_route_takes_its_own_turns() -> None:
     routes = tuple(
         Route(name, None, False, 1, first, 2, None, 0) for name, first in (("a", 0), ("b", 2))
     )
-    emitter = Emitter(routes, 0, [1, 4], 1, Meter(0.0))
+    emitter = Emitter(routes, 0, (-1, -1), 1, Meter(0.0), SEAL, lambda _row: None)
     way = Way()
     for _ in range(10):
         emitter.add([m.Group(0, -1, [b"x"], [], []), m.Group(1, -1, [b"y"], [], [])])
@@ -79,45 +78,12 @@ def test_feedback_is_not_held_back_by_a_blocked_way() -> None:
         Route("next", None, False, 1, 0, 1, None, 0),
         Route("again", None, True, 1, 0, 1, None, 0),
     )
-    emitter = Emitter(routes, 0, [1, 1], 10, Meter(0.0))
-    handed: list[int] = []
-    emitter.hand_over = lambda number, _row, _count: handed.append(number)
+    handed: list[bytes] = []
+    emitter = Emitter(routes, 0, (-1, -1), 10, Meter(0.0), SEAL, handed.append)
     emitter.add([m.Group(0, -1, [b"x"], [], []), m.Group(1, -1, [b"y"], [], [])])
     emitter.flush(Way())
-    assert handed == [1]
+    assert len(handed) == 1
     assert emitter.count == 1
-
-
-def test_a_void_attempt_of_more_executors_does_not_come_back(tmp_path: Path) -> None:
-    old = [StateStore(tmp_path, "v", executor, 2) for executor in (0, 1)]
-    for batch, data in ((0, b"ok"), (1, b"void")):
-        for executor, store in enumerate(old):
-            store.save(batch, 1, {executor: data}, b"")
-    new = StateStore(tmp_path, "v", 0, 1)
-    new.load(0)
-    new.save(1, 2, {0: b"z1", 1: b"o1"}, b"")
-    assert StateStore(tmp_path, "v", 0, 1).load(1)[0] == {0: b"z1", 1: b"o1"}
-
-
-def test_a_process_left_over_deletes_nothing_of_a_later_start(tmp_path: Path) -> None:
-    old, new = StateStore(tmp_path, "v", 0, 1), StateStore(tmp_path, "v", 0, 1)
-    old.save(3, 1, {0: b"a", 1: b"a"}, b"")
-    new.load(3)
-    new.save(4, 2, {0: b"b", 1: b"b"}, b"")
-    for batch in (5, 6, 7):
-        new.save(batch, 2, {0: b"c"}, b"")
-    old.save(4, 1, {0: b"x"}, b"")
-    old.save(5, 1, {0: b"x"}, b"")
-    assert StateStore(tmp_path, "v", 0, 1).load(7)[0] == {0: b"c", 1: b"b"}
-
-
-def test_a_lost_folder_is_noticed(tmp_path: Path) -> None:
-    for executor in (0, 1):
-        StateStore(tmp_path, "v", executor, 2).save(0, 1, {executor: b"x"}, b"")
-    for path in (tmp_path / "sojourn" / "state" / "v" / "1").iterdir():
-        path.unlink()
-    with pytest.raises(InputError, match="lacks state of batch 0"):
-        StateStore(tmp_path, "v", 1, 2).load(0)
 
 
 @dataclass(frozen=True)
@@ -142,12 +108,11 @@ def test_parquet_keeps_columns_that_the_first_row_lacks(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     sink = sj.sinks.parquet(tmp_path)
-    sink.open(0)
-    sink.begin(0, 0)
+    sink.open(0, 0)
     sink.write({"a": 1})
     sink.write({"a": 2, "b": 3})
-    sink.end()
-    sink.close(0)
+    sj.sinks.publish(sink.cut(last=True)().publish)
+    sink.close()
     assert pq.read_table(tmp_path).to_pylist() == [{"a": 1, "b": None}, {"a": 2, "b": 3}]
 
 
@@ -198,7 +163,7 @@ def test_mistaken_paces_are_told_and_a_pause_delays_only_what_comes_in_it() -> N
         with pytest.raises(InputError, match="rate must be above zero, or steps"):
             Pace(rate)  # type: ignore[arg-type]
     times = Pace([(1, 5), (10, 0), (1, 5)]).times()
-    assert [round(next(times), 6) for _ in range(6)] == [0.2, 0.4, 0.6, 0.8, 1.0, 11.2]
+    assert [round(next(times)[0], 6) for _ in range(6)] == [0.2, 0.4, 0.6, 0.8, 1.0, 11.2]
 
 
 def test_a_line_in_another_encoding_is_told_with_its_file(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def test_the_window_keeps_its_size() -> None:
     paces = [topology.sources[name].source.pace for name in ("entering", "leaving")]
     assert all(paces)
     entering, leaving = (list(itertools.islice(p.times(), 30_000)) for p in paces if p)
-    shifts = [late - soon for soon, late in zip(entering, leaving, strict=True)]
+    shifts = [late - soon for (soon, _), (late, _) in zip(entering, leaving, strict=True)]
     assert min(shifts) == pytest.approx(10.0)
     assert max(shifts) == pytest.approx(10.0)
 

@@ -21,8 +21,8 @@ from sojourn.sources import Arrivals, Pace, Source
 MANY = 20_000
 
 
-def first(count: int, pace: Pace, skip: int = 0) -> list[float]:
-    return list(itertools.islice(pace.times(skip), count))
+def first(count: int, pace: Pace, skip: int = 0, expected: float = 0.0) -> list[float]:
+    return [time_s for time_s, _ in itertools.islice(pace.times(skip, expected), count)]
 
 
 def gaps(pace: Pace) -> list[float]:
@@ -38,7 +38,8 @@ def scv(values: list[float]) -> float:
 
 def test_constant_times_are_exact() -> None:
     assert first(5, Pace(8)) == [0.125, 0.25, 0.375, 0.5, 0.625]
-    assert first(1, Pace(3), skip=2_999_999) == [1_000_000.0]
+    assert first(1, Pace(3), 2_999_999, 2_999_999.0) == [1_000_000.0]
+    assert next(Pace(3).times(41, 41.0)) == (14.0, 42.0)
 
 
 def test_poisson_gaps_have_the_rate_and_the_variance_of_exponential_ones() -> None:
@@ -69,7 +70,7 @@ def test_a_change_of_rate_takes_effect_at_its_instant() -> None:
 
 
 def test_the_last_rate_goes_on() -> None:
-    assert first(4, Pace([(1, 1.5), (2, 1)]), skip=100) == pytest.approx(
+    assert first(4, Pace([(1, 1.5), (2, 1)]), 100, 100.0) == pytest.approx(
         [100.5, 101.5, 102.5, 103.5]
     )
 
@@ -86,7 +87,7 @@ def test_a_schedule_may_begin_with_nothing_and_pause_twice() -> None:
 
 def test_a_poisson_schedule_keeps_each_step_s_rate() -> None:
     pace = Pace([(100, 50), (100, 0), (100, 10), (1, 1)], "poisson", seed=5)
-    times = list(itertools.takewhile(lambda t: t < 300, pace.times()))
+    times = list(itertools.takewhile(lambda t: t < 300, (t for t, _ in pace.times())))
     per_step = [sum(low <= t < low + 100 for t in times) for low in (0, 100, 200)]
     assert per_step[1] == 0
     assert per_step[0] == pytest.approx(5000, abs=4 * math.sqrt(5000))
@@ -101,10 +102,23 @@ RATES = st.one_of(
 )
 
 
-@given(RATES, st.sampled_from(["constant", "poisson", "uniform"]), st.integers(0, 40))
-def test_to_skip_is_to_drop(rate: Any, arrivals: Arrivals, skip: int) -> None:
+@given(RATES, st.sampled_from(["constant", "poisson", "uniform"]), st.integers(1, 2100))
+def test_to_go_on_is_not_to_have_stopped(rate: Any, arrivals: Arrivals, skip: int) -> None:
     pace = Pace(rate, arrivals, seed=9)
-    assert first(20, pace, skip) == first(20 + skip, pace)[skip:]
+    whole = list(itertools.islice(pace.times(), skip + 20))
+    _, expected = whole[skip - 1]
+    assert list(itertools.islice(pace.times(skip, expected), 20)) == whole[skip:]
+
+
+@pytest.mark.parametrize("arrivals", ["constant", "poisson", "uniform"])
+def test_to_go_on_does_not_draw_all_that_came_before(arrivals: Arrivals) -> None:
+    long_ago = 10**15  # at a rate of 1000 a second, after 30 000 years
+    assert first(1, Pace(1000, arrivals), long_ago, 1e15)[0] >= 1e12
+
+
+def test_no_block_of_gaps_is_like_another() -> None:
+    found = {round(gap, 9) for gap in gaps(Pace(1, "poisson", seed=1))}
+    assert len(found) == pytest.approx(MANY, rel=0.01)
 
 
 @given(RATES, st.sampled_from(["constant", "poisson", "uniform"]))

@@ -216,6 +216,24 @@ def test_a_choice_must_be_known(knob: str, value: Any) -> None:
         topology.operator("split", same, lines, **knobs)
 
 
+@pytest.mark.parametrize("value", ["fibre", None, 1])
+def test_what_a_sink_does_on_an_error_must_be_known(value: Any) -> None:
+    topology, lines = start()
+    with pytest.raises(
+        InputError,
+        match=f"sink 'out': on_error must be one of 'fail', 'skip', 'dead-letter'; got {value!r}",
+    ):
+        topology.sink("out", nothing(), lines, on_error=value)
+
+
+def test_a_sink_keeps_what_it_does_on_an_error() -> None:
+    topology, lines = start()
+    topology.sink("strict", nothing(), lines)
+    topology.sink("lenient", nothing(), lines, on_error="dead-letter")
+    found = {name: spec.on_error for name, spec in topology.sinks.items()}
+    assert found == {"strict": "fail", "lenient": "dead-letter"}
+
+
 def test_every_executor_needs_a_processor() -> None:
     topology, lines = start()
     with pytest.raises(

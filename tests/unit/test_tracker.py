@@ -128,6 +128,62 @@ def test_open_trees_are_forgotten_by_a_restart_and_completed_ones_kept() -> None
     assert tracker.completed == [2.0]
 
 
+def test_many_sojourns_are_kept_as_a_sample_with_exact_number_mean_and_maximum() -> None:
+    tracker = Tracker(random.Random(1), max_completed=1000)
+    for i in range(1, 20_001):
+        tracker.note(traces(m.Root(i, 5, START_S), m.Ack(i, 5, START_S + i)))
+    assert len(tracker.completed) == 1000
+    sojourn = tracker.collect()
+    assert sojourn is not None
+    assert (sojourn.count, sojourn.mean_s, sojourn.max_s) == (20_000, 10_000.5, 20_000)
+    assert sojourn.p50_s == pytest.approx(10_000, rel=0.1)  # early and late ones alike
+    assert sojourn.p95_s == pytest.approx(19_000, rel=0.02)
+    tracker.note(traces(m.Root(1, 5, START_S), m.Ack(1, 5, START_S + 2)))
+    sojourn = tracker.collect()
+    assert sojourn is not None
+    assert (sojourn.count, sojourn.mean_s, sojourn.max_s) == (1, 2.0, 2.0)
+
+
+def test_sojourns_can_be_taken_singly() -> None:
+    tracker = Tracker()
+    for i in range(1, 4):
+        tracker.note(traces(m.Root(i, 5, START_S), m.Ack(i, 5, START_S + i)))
+    assert tracker.take() == [1.0, 2.0, 3.0]
+    assert tracker.take() == []
+    assert tracker.collect() is None
+
+
+def test_trees_whose_acknowledgements_are_lost_are_forgotten_the_oldest_first() -> None:
+    tracker = Tracker(max_open=10)
+    for i in range(1, 31):
+        tracker.note(traces(m.Root(i, 5, START_S)))
+    assert list(tracker.trees) == list(range(21, 31))
+    assert tracker.forgotten == 20
+    tracker.note(traces(m.Ack(30, 5, START_S + 2), m.Ack(21, 5, START_S + 3)))
+    assert tracker.take() == [2.0, 3.0]
+
+
+def test_what_comes_of_a_forgotten_tree_opens_it_no_longer_than_others() -> None:
+    tracker = Tracker(max_open=3)
+    for i in range(1, 5):
+        tracker.note(traces(m.Root(i, 5, START_S)))
+    tracker.note(traces(m.Ack(1, 5, START_S + 2)))  # forgotten, so this is half a tree
+    assert list(tracker.trees) == [3, 4, 1]
+    for i in range(5, 8):
+        tracker.note(traces(m.Root(i, 5, START_S)))
+    assert list(tracker.trees) == [5, 6, 7]
+    assert not tracker.completed
+
+
+def test_only_what_stays_open_counts_against_the_bound() -> None:
+    tracker = Tracker(max_open=1)
+    tracker.note(traces(m.Root(1, 5, START_S)))
+    for i in range(2, 10):
+        tracker.note(traces(m.Root(i, 0, START_S)))  # complete at once
+    assert list(tracker.trees) == [1]
+    assert tracker.forgotten == 0
+
+
 # samples
 
 

@@ -21,12 +21,13 @@ from sojourn.engine.wire.bundle import (
     Bundle,
     FrameReader,
     Link,
+    Seal,
     Trace,
     decode_bundle,
     encode,
     send_frame,
 )
-from sojourn.engine.wire.layout import Place, layout
+from sojourn.engine.wire.layout import Place, layout, next_partition
 from sojourn.engine.worker.keys import key_hash
 from sojourn.topology import Topology
 
@@ -51,7 +52,7 @@ def received(link: Link, count: int) -> list[bytes]:
 
 
 def framed(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "little") + data
+    return len(data).to_bytes(8, "little") + data
 
 
 # frames
@@ -76,7 +77,7 @@ def test_a_frame_is_given_out_when_its_last_byte_is_there(pair: Pair) -> None:
         frames = link.receive()
         assert frames is not None
         arrived += [(i + 1, frame) for frame in frames]
-    assert arrived == [(9, b"first"), (13, b""), (23, b"second")]
+    assert arrived == [(13, b"first"), (21, b""), (35, b"second")]
 
 
 def test_what_the_socket_does_not_take_waits_in_order(pair: Pair) -> None:
@@ -84,7 +85,7 @@ def test_what_the_socket_does_not_take_waits_in_order(pair: Pair) -> None:
     frames = [bytes([i]) * 300_000 for i in range(10)]
     for frame in frames:
         here.send(frame)
-    assert 0 < here.unsent_bytes <= 10 * 300_004
+    assert 0 < here.unsent_bytes <= 10 * 300_008
     assert here.unsent_bytes == sum(map(len, here.unsent))
     arrived: list[bytes] = []
     while len(arrived) < len(frames):
@@ -119,12 +120,12 @@ def has_frame(reader: FrameReader) -> bool:
 def test_a_reader_tells_which_frames_it_has_already(pair: Pair) -> None:
     reader = FrameReader(pair[1])
     assert not has_frame(reader)
-    pair[0].sendall(framed(b"one") + framed(b"") + framed(b"three")[:6])
+    pair[0].sendall(framed(b"one") + framed(b"") + framed(b"three")[:10])
     assert reader.read() == b"one"
     assert has_frame(reader)
     assert reader.read() == b""
     assert not has_frame(reader)
-    pair[0].sendall(framed(b"three")[6:])
+    pair[0].sendall(framed(b"three")[10:])
     assert reader.read() == b"three"
     assert not has_frame(reader)
 
@@ -182,10 +183,15 @@ def test_a_bundle_comes_back_as_it_was() -> None:
         (m.decode_to_worker, m.Work([b"a"], [1], [Trace(0, 1, 2)])),
         (m.decode_to_worker, m.GiveShard(3, None)),
         (m.decode_to_worker, m.GiveShard(3, b"")),
-        (m.decode_from_worker, m.Ended({5: b"state"})),
+        (m.decode_to_worker, m.Save(7, "path", False, True)),
+        (m.decode_to_worker, m.Load([m.SavedFiles(["file"], 1, 2)], [3], True)),
+        (m.decode_from_worker, m.Saved(7, 5, b"position", [("staged", "seen")], ["held"])),
         (m.decode_from_worker, m.Done([], [m.Ack(1, 2, 3.0)], 1, 0.1, 1, 0.1, 0.01, [], [])),
-        (m.decode_to_driver, m.Feedback(1, 7, b"row", 2)),
-        (m.decode_to_executor, m.Inject(b"who", 1, 7, b"row", 2)),
+        (m.decode_to_driver, m.Feedback(b"row")),
+        (m.decode_to_driver, m.HasCut(7, [("count", 1, 99)])),
+        (m.decode_to_driver, m.HasSaved(7, m.Part("count", 1, [("file", 9)]))),
+        (m.decode_to_executor, m.Inject(b"row")),
+        (m.decode_to_executor, m.Commit(7, True, False)),
     ],
 )
 def test_a_message_comes_back_as_it_was(decode: Callable[[bytes], Any], message: Any) -> None:
@@ -228,7 +234,7 @@ def test_what_is_no_message_is_refused(decode: Callable[[bytes], Any], data: byt
     ("decode", "message"),
     [
         (m.decode_to_worker, m.Ready(1)),
-        (m.decode_from_worker, m.End()),
+        (m.decode_from_worker, m.Stop()),
         (m.decode_to_driver, m.Resize(1)),
         (m.decode_to_executor, m.Bye()),
     ],
@@ -357,8 +363,9 @@ def test_every_executor_owns_a_partition_of_its_level() -> None:
 
 def test_partitions_and_slots_are_counted() -> None:
     found = layout(topology())
-    assert found.partitions == [2, 5, 2, 1]
-    assert found.slots == 11
+    assert found.partitions == [2, 6, 3, 1]  # with a lane at the two levels that `more` passes
+    assert found.lanes == (-1, 5, 2, -1)
+    assert found.slots == 13
     assert [place.partition for place in found.of("check")] == [2, 3, 4]
 
 
@@ -389,4 +396,50 @@ def test_a_level_without_a_vertex_does_not_exist() -> None:
     found = layout(topology())
     assert {place.level for place in found.places} == set(range(len(found.partitions)))
     for level, count in enumerate(found.partitions):
-        assert [p.partition for p in found.places if p.level == level] == list(range(count))
+        executors = [p.partition for p in found.places if p.level == level]
+        lane = [found.lanes[level]] if found.lanes[level] >= 0 else []
+        assert executors + lane == list(range(count))
+
+
+def test_what_goes_further_takes_the_lane_and_all_else_its_own_partition() -> None:
+    lanes = layout(topology()).lanes
+    assert [next_partition(lanes, level, 3, 0) for level in (0, 1, 2)] == [5, 2, 0]
+
+
+def test_a_level_that_nothing_passes_has_no_lane() -> None:
+    t = Topology("t")
+    lines = t.source("lines", sources.iterable(list))
+    t.sink("out", sinks.console(), t.operator("split", word, lines))
+    assert layout(t).lanes == (-1, -1, -1)
+
+
+def test_feedback_passes_the_levels_between_the_sources_and_its_receiver() -> None:
+    t = Topology("t")
+    first = t.operator("first", word, t.source("lines", sources.iterable(list)))
+    second = t.operator("second", word, first)
+    third = t.operator("third", word, second)
+    t.feedback(third, second)
+    assert layout(t).lanes == (-1, 1, -1, -1)
+
+
+# rows
+
+
+def test_a_row_comes_back_as_it_was() -> None:
+    seal = Seal(b"secret")
+    bundle = Bundle([b"a", b""], [3, 65_535], [Trace(1, 2**63 - 1, 7)])
+    assert seal.opened(seal.row(3, 65_535, 2**31, bundle)) == (2**31, bundle)
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 7, 20, -1])
+def test_a_row_that_was_changed_or_made_without_the_secret_is_not_believed(at: int) -> None:
+    seal = Seal(b"secret")
+    row = bytearray(seal.row(3, 4, 5, Bundle([b"payload"], [], [])))
+    assert Seal(b"another").opened(bytes(row)) is None
+    row[at] ^= 1
+    assert seal.opened(bytes(row)) is None
+
+
+@pytest.mark.parametrize("row", [b"", b"short", bytes(23)])
+def test_what_is_no_row_is_not_believed(row: bytes) -> None:
+    assert Seal(b"secret").opened(row) is None

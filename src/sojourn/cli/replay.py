@@ -39,15 +39,20 @@ def replay(
         name, knob = by_key[key]
         changes[name] = knob.parse(text, "argument")
     shape, records = read_journal(journal)
-    ticks = differing = 0
+    ticks = differing = warm_up = 0
     first_s: float | None = None
     for replayed in decide_again(shape, records, changes):
         record = replayed.record
         first_s = record.time_s if first_s is None else first_s
         ticks += 1
+        warm_up += replayed.warm_up
         if replayed.differs:
             differing += 1
             typer.echo(f"{record.time_s - first_s:7.1f} s")
             typer.echo(f"    then  {record.decision.action}: {record.decision.reason}")
             typer.echo(f"    now   {replayed.decision.action}: {replayed.decision.reason}")
     typer.echo(f"{shape.name}: {ticks} intervals, {differing or 'none'} decided otherwise")
+    if warm_up:
+        typer.echo(
+            f"  the first {warm_up} are not compared: the journal lacks what was before them"
+        )

@@ -1,5 +1,7 @@
 """The journal: one JSON line per tick with everything the decision was based on, so that it can be
-decided anew. The first line says which topology it is of. Written by the loop, read by replay."""
+decided anew. The first line says which topology it is of. Written by the loop, read by replay.
+
+A journal that grows large is continued in a new file; the older ones stand beside it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +15,10 @@ from sojourn.control.situation import Decision
 from sojourn.errors import InputError
 
 FORMAT = 1
+MAX_BYTES = 64 << 20
+MAX_PARTS = 10
+# What is remembered between ticks is of this many intervals, mostly.
+WARM_UP = 50
 
 
 class Header(msgspec.Struct):
@@ -23,9 +29,15 @@ class Header(msgspec.Struct):
 
 
 class Journal:
-    """A file that every record is appended to, and on disk before the next."""
+    """A file that every record is appended to, and on disk before the next. When it has reached
+    `max_bytes` it becomes FILE.1, what was FILE.1 becomes FILE.2, and so on up to MAX_PARTS; the
+    oldest goes."""
 
-    def __init__(self, path: Path, shape: Shape) -> None:
+    def __init__(self, path: Path, shape: Shape, max_bytes: int = MAX_BYTES) -> None:
+        self.path, self.max_bytes = path, max_bytes
+        self.header = Header(FORMAT, shape)
+        for part in _rotated(path):
+            raise InputError(f"{part}: exists; name another journal, or delete it")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.file: IO[bytes] = path.open("xb")
@@ -33,13 +45,30 @@ class Journal:
             raise InputError(f"{path}: exists; name another journal, or delete it") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-        self._write(Header(FORMAT, shape))
+        self.empty = True
+        self._write(_line(self.header))
 
     def __call__(self, record: Record) -> None:
-        self._write(record)
+        line = _line(record)
+        if not self.empty and self.file.tell() + len(line) > self.max_bytes:
+            self._rotate()
+        self.empty = False
+        self._write(line)
 
-    def _write(self, value: Any) -> None:
-        self.file.write(msgspec.json.encode(value) + b"\n")
+    def _rotate(self) -> None:
+        """Should it fail, the old file is written on, and the next record tries again."""
+        if self.path.exists():
+            for number in range(MAX_PARTS - 1, 0, -1):
+                if _part(self.path, number).exists():
+                    _part(self.path, number).replace(_part(self.path, number + 1))
+            self.path.replace(_part(self.path, 1))
+        file = self.path.open("xb")
+        self.file.close()
+        self.file, self.empty = file, True
+        self._write(_line(self.header))
+
+    def _write(self, line: bytes) -> None:
+        self.file.write(line)
         self.file.flush()
 
     def close(self) -> None:
@@ -47,45 +76,81 @@ class Journal:
         self.file.close()
 
 
+def _line(value: Header | Record) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
+
+
+def _part(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _rotated(path: Path) -> list[Path]:
+    """The older files of a journal, the oldest first."""
+    parts = (_part(path, number) for number in range(MAX_PARTS, 0, -1))
+    return [part for part in parts if part.exists()]
+
+
 def read_journal(path: Path) -> tuple[Shape, Iterator[Record]]:
-    """The topology and its records. A last line that was cut short is left out."""
+    """The topology and its records, those in older files first. A last line that was cut short is
+    left out."""
+    parts = _rotated(path)
+    if path.exists() or not parts:
+        parts.append(path)
+    shapes = [_read_shape(part) for part in parts]
+    for part, shape in zip(parts, shapes, strict=True):
+        if shape != shapes[-1]:
+            raise InputError(
+                f"{part}: must be of the topology that {parts[-1]} is of, {shapes[-1].name!r}, as "
+                f"it stood then; it is of another, {shape.name!r}; move it away"
+            )
+    return shapes[-1], (record for part in parts for record in _records(part))
+
+
+def _read_shape(path: Path) -> Shape:
     try:
-        lines = path.read_bytes().split(b"\n")
+        with path.open("rb") as file:
+            line = file.readline()
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        header = msgspec.json.decode(lines[0], type=Header)
+        header = msgspec.json.decode(line, type=Header)
     except msgspec.MsgspecError as error:
         raise InputError(f"{path}: is no journal of sojourn run: {error}") from None
     if header.sojourn_journal != FORMAT:
         raise InputError(
             f"{path}: is a journal of format {header.sojourn_journal}; this version reads {FORMAT}"
         )
+    return header.shape
 
-    def records() -> Iterator[Record]:
-        for number, line in enumerate(lines[1:-1], 2):
+
+def _records(path: Path) -> Iterator[Record]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 or not line.endswith(b"\n"):
+                continue
             try:
                 yield msgspec.json.decode(line, type=Record)
             except msgspec.MsgspecError as error:
                 raise InputError(f"{path}, line {number}: {error}") from None
 
-    return header.shape, records()
-
 
 @dataclass(frozen=True)
 class Replayed:
-    """A recorded tick beside what would be decided now."""
+    """A recorded tick beside what would be decided now. A journal whose beginning is gone does not
+    say what was remembered at its first tick, so those that follow it only serve to `warm_up`."""
 
     record: Record
     decision: Decision
+    warm_up: bool = False
 
     @property
     def differs(self) -> bool:
-        """Whether another allocation, or another kind of decision, comes out."""
+        """Whether another allocation, or another kind of decision, comes out, and can be told."""
         then, now = self.record.decision, self.decision
-        return then.action != now.action or dict(then.allocation or {}) != dict(
+        same = then.action == now.action and dict(then.allocation or {}) == dict(
             now.allocation or {}
         )
+        return not same and not self.warm_up
 
 
 def replay(
@@ -93,15 +158,19 @@ def replay(
 ) -> Iterator[Replayed]:
     """Decide every tick anew, with some settings changed, each time from what really was."""
     controller: Controller | None = None
+    warm_up = 0
     for record in records:
         settings = replace(record.settings, **changes)
         if controller is None:
             controller = Controller(shape, settings)
+            controller.number = record.number - 1
+            warm_up = WARM_UP if record.number > 1 else 0
         controller.settings = settings
         controller.wanted = dict(record.wanted)
         again = controller.step(
             record.samples, record.capacity, advise=True, disturbed=record.disturbed
         )
-        yield Replayed(record, again.decision)
+        yield Replayed(record, again.decision, warm_up > 0)
+        warm_up -= 1
         if record.applied:
             controller.adopt(record)

@@ -48,10 +48,10 @@ class SimulatedEngine:
         self.topology, self.workload = topology, workload
         self.settings = settings = _in_quanta(settings)
         self.batch_s = quantum(engine_settings.batch_s)
+        self.commit_s = engine_settings.commit_s
         self.cluster = Cluster(machines, machine_processors, settings)
         self.now_s = 0.0
         self.sampled_s = 0.0
-        self.batch_began_s = 0.0
         self.stalled_until_s = 0.0
         self.restarts = 0
         self.trees = Trees()
@@ -140,6 +140,7 @@ class SimulatedEngine:
             vertices[name] = self._sample(station, interval_s)
         done = np.sort(np.concatenate(self.sojourns)) if self.sojourns else np.empty(0)
         self.sojourns = []
+        self._forget_committed(self.now_s - self.now_s % self.commit_s)
         sojourn = Sojourn.of(done.tolist()) if len(done) else None
         return Samples(self.now_s, vertices, sojourn, self.trees.count)
 
@@ -175,19 +176,18 @@ class SimulatedEngine:
         self._at(self.now_s + seconds, action)
 
     def pause(self, seconds: float) -> None:
-        """Nothing travels for a while: the topology moves to other machines, at a batch's end."""
-        self._commit(seconds)
+        """Nothing travels for a while: the topology commits and moves to other machines."""
+        self._stall(seconds)
+        self._forget_committed(self.now_s)
         self._reseat(self.now_s)
 
-    def _commit(self, stall_s: float) -> None:
-        """A batch ends, and tuples are stalled; what came before and is done is safe."""
-        self.batch_began_s = self.now_s
-        self._stall(stall_s)
+    def _forget_committed(self, commit_s: float) -> None:
+        """What came before a commit and is done is safe."""
         for name, log in self.logs.items():
             self.logs[name] = [
                 (time_s[still], root[still])
                 for time_s, root in log
-                if (still := self.trees.is_open(root)).any()
+                if (still := self.trees.is_open(root) | (time_s >= commit_s)).any()
             ]
 
     def _stall(self, seconds: float) -> None:
@@ -321,12 +321,9 @@ class SimulatedEngine:
     # events
 
     def _end_batch(self) -> None:
-        """A batch is over, unless it was ended before."""
-        due_s = self.batch_began_s + self.batch_s
-        if due_s > self.now_s:  # it was brought forward
-            self._at(due_s, self._end_batch)
-            return
-        self._commit(self.settings.stall_s)
+        """A batch of Spark's is over: all is committed, and tuples are stalled."""
+        self._stall(self.settings.stall_s)
+        self._forget_committed(self.now_s)
         self._at(self.now_s + self.batch_s, self._end_batch)
 
     def _reseat(self, ready_s: float) -> None:
@@ -372,8 +369,9 @@ class SimulatedEngine:
         self._at(self._until_machine_dies(), self._lose_machine)
 
     def fail(self) -> None:
-        """The topology goes back to the last batch's end and does all since then again."""
+        """The topology goes back to the last commit and does all since then again."""
         self.restarts += 1
+        self._forget_committed(self.now_s - self.now_s % self.commit_s)
         self._stall(self.settings.recover_s)
         for station in self.stations.values():
             station.forget(self.now_s)

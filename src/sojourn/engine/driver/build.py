@@ -13,9 +13,11 @@ from typing import Any
 
 import cloudpickle
 
+from sojourn.engine.driver.record import state_root
 from sojourn.engine.spark.task import Task
 from sojourn.engine.wire.channel import ChannelKeys
 from sojourn.engine.wire.layout import Layout, Place, executors_of
+from sojourn.engine.wire.messages import Suspect
 from sojourn.engine.wire.spec import ExecutorSpec, HostSpec
 from sojourn.errors import InputError
 from sojourn.settings import EngineSettings
@@ -91,17 +93,18 @@ def build_tasks(
     epoch: int,
     keys: ChannelKeys,
     wanted: Mapping[str, int],
-    careful: Collection[str],
-    guilty: Collection[tuple[str, int]],
+    suspects: Mapping[str, Collection[bytes]],
+    guilty: Mapping[str, Collection[Suspect]],
 ) -> list[Task]:
-    """One task per level: with the processors wanted, giving tuples out singly at operators named
-    in `careful`, and leaving out the tuples that are `guilty` of their workers' deaths."""
+    """One task per level: with the processors wanted, giving out suspected tuples one by one and
+    leaving out those that are guilty of their workers' deaths."""
 
     def spec_of(place: Place) -> ExecutorSpec:
         spec = plan.topology.vertices[place.vertex]
         operator = spec if isinstance(spec, OperatorSpec) else None
         keyed = operator is not None and operator.key is not None
         executors = executors_of(spec)
+        on_error = "fail" if isinstance(spec, SourceSpec) else spec.on_error
         return ExecutorSpec(
             place=place,
             host=HostSpec(
@@ -112,25 +115,29 @@ def build_tasks(
                 classes=plan.classes,
                 routes=plan.layout.routes[place.vertex],
                 threads=operator is not None and operator.concurrency == "thread",
-                keep_going=operator is not None and operator.on_error != "fail",
+                keep_going=on_error != "fail",
                 tracked_per_s=plan.settings.tracked_per_s,
                 timed_every=plan.settings.timed_every,
+                queue_bytes=plan.settings.max_queue_bytes,
+                epoch=epoch,
             ),
             kind=kind_of(spec),
             keyed=keyed,
             shards=operator.shards if operator is not None and keyed else 0,
             executors=executors,
             processors=shares(wanted.get(place.vertex, 1), executors)[place.executor],
-            on_error=operator.on_error if operator else "fail",
-            partitions=tuple(plan.layout.partitions),
-            checkpoint=plan.checkpoint,
+            on_error=on_error,
+            lanes=plan.layout.lanes,
+            directory=state_root(plan.checkpoint) / place.vertex / str(place.executor),
+            letters=plan.checkpoint / "sojourn" / "dead-letters" / place.vertex,
             epoch=epoch,
             max_bundle=plan.settings.max_bundle,
             max_queue=plan.settings.max_queue,
+            queue_bytes=plan.settings.max_queue_bytes,
             secret=plan.secret,
             keys=keys,
-            guilty=frozenset(suspect for vertex, suspect in guilty if vertex == place.vertex),
-            careful=place.vertex in careful,
+            suspects=frozenset(suspects.get(place.vertex, ())),
+            guilty=tuple(guilty.get(place.vertex, ())),
         )
 
     levels: list[list[Place]] = [[] for _ in plan.layout.partitions]
@@ -141,10 +148,12 @@ def build_tasks(
             Task(
                 tuple(cloudpickle.dumps(spec_of(place)) for place in places),
                 tuple(places),
+                plan.layout.lanes,
+                level,
                 f"{plan.run}-{epoch}",
                 plan.secret,
             )
-            for places in levels
+            for level, places in enumerate(levels)
         ]
 
 

@@ -28,9 +28,10 @@ class Claim:
 
 
 def claim(checkpoint: Path, topology: Topology) -> Claim:
-    """Take a checkpoint for one run, until what is returned is closed."""
-    (checkpoint / "sojourn").mkdir(parents=True, exist_ok=True)
-    lock = (checkpoint / "sojourn" / "lock").open("wb")
+    """Take a checkpoint for one run, until what is returned is closed. Nothing in it is read
+    before it is known that nobody else can have put it there."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    lock = durable.private_file(durable.private_directory(checkpoint / "sojourn") / "lock")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _check_shape(checkpoint, topology)

@@ -1,10 +1,8 @@
 """The hub, which is the driver's end of the channel: one thread that hears all executors, relays
 feedback, keeps the trees and the last reports, and passes commands on. Used by `Running`."""
 
-import logging
 import queue
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,15 +10,17 @@ from pathlib import Path
 
 from sojourn.engine.driver.interrupts import deferred
 from sojourn.engine.driver.merge import Change, merge
+from sojourn.engine.driver.printer import Printer
 from sojourn.engine.driver.tracker import Tracker
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelServer
 from sojourn.engine.wire.layout import Layout, Place
+from sojourn.engine.wire.spec import boot_id
 from sojourn.ports import Samples
 
-_log = logging.getLogger("sojourn")
 _TURN_S = 0.01
 _LOOK_S = 0.1
+_PRINT_S = 2.0
 
 
 class Hub(threading.Thread):
@@ -31,10 +31,15 @@ class Hub(threading.Thread):
         self.channel = ChannelServer(host)
         self.layout = layout
         self.tracker = Tracker()
+        self.printer = Printer()
         self.members: dict[bytes, m.Hello] = {}
         self.at: dict[tuple[str, int], bytes] = {}
         self.processors: dict[tuple[str, int], int] = {}
-        self.feedback: dict[tuple[bytes, int], m.Inject] = {}
+        self.welcome: Callable[[m.Hello], m.Welcome] | None = None
+        self.attached: set[bytes] = set()
+        self.batch_ended = False
+        self.cuts: dict[bytes, m.HasCut] = {}
+        self.saved: dict[bytes, m.HasSaved] = {}
         self.reports: dict[bytes, m.Report] = {}
         self.sampled: dict[bytes, m.Report] = {}
         self.failures: list[m.Failed] = []
@@ -61,6 +66,7 @@ class Hub(threading.Thread):
             self.broken = f"the hub failed: {error!r}"
         finally:
             self.channel.close()
+            self.printer.close(_PRINT_S)
 
     def end(self) -> None:
         """Close the channel."""
@@ -135,9 +141,33 @@ class Hub(threading.Thread):
         """Whether an executor has failed, or the channel itself."""
         return bool(self.failures) or self.broken is not None
 
+    def send_each(self, message_for: Callable[[m.Hello], m.ToExecutor]) -> None:
+        """To every executor at its place, what is meant for it."""
+        for target in list(self.at.values()):
+            self._send(target, message_for(self.members[target]))
+
+    def cut_by_all(self, commit: int) -> list[m.HasCut] | None:
+        """Every executor's cut for a commit, once all are made."""
+        found = [self.cuts.get(target) for target in self.at.values()]
+        cuts = [cut for cut in found if cut is not None and cut.commit == commit]
+        return cuts if len(cuts) == len(self.layout.places) else None
+
+    def saved_by_all(self, commit: int) -> list[m.Part] | None:
+        """Every executor's part in a commit, once all are saved."""
+        found = [self.saved.get(target) for target in self.at.values()]
+        parts = [saved.part for saved in found if saved is not None and saved.commit == commit]
+        return parts if len(parts) == len(self.layout.places) else None
+
     def complete(self) -> bool:
-        """Whether every executor of the present epoch has joined."""
-        return len(self.at) == len(self.layout.places)
+        """Whether every executor of the present epoch has joined, and has its task."""
+        here = list(self.at.values())
+        return len(here) == len(self.layout.places) and self.attached.issuperset(here)
+
+    def between_batches(self) -> None:
+        """All is held and committed: tasks go, and come again, perhaps elsewhere."""
+        with self.changed:
+            self.batch_ended = False
+            self.attached.clear()
 
     def all_left(self, timeout_s: float) -> bool:
         """Whether all executors are gone in time: they said so, or were on this host and died."""
@@ -156,7 +186,10 @@ class Hub(threading.Thread):
             self.epoch = epoch
             self.members.clear()
             self.at.clear()
-            self.feedback.clear()
+            self.attached.clear()
+            self.batch_ended = False
+            self.cuts.clear()
+            self.saved.clear()
             self.failures.clear()
             self.reports.clear()
             self.sampled.clear()
@@ -165,79 +198,64 @@ class Hub(threading.Thread):
     def _handle(self, sender: bytes, message: m.ToDriver) -> None:
         if not sender.endswith(f"/{self.epoch}".encode()):
             if isinstance(message, m.Hello):  # of a start that has failed meanwhile
-                self.channel.send(sender, m.Finish(None))
+                self.channel.send(sender, m.Finish())
             return
         match message:
             case m.Hello():
                 self._join(sender, message)
             case m.Bye():
                 self.members.pop(sender, None)
+                self.attached.discard(sender)
                 self.reports.pop(sender, None)
                 self.sampled.pop(sender, None)
-                self.feedback = {k: v for k, v in self.feedback.items() if k[0] != sender}
             case m.Failed():
-                if self._is_current(sender):
-                    self.failures.append(message)
+                self.failures.append(message)
             case m.Report():
                 self.reports[sender] = message
             case m.Traces():
                 self.tracker.note(message)
             case m.Text():
-                _print(message.lines)
-            case _:
-                self._relay(sender, message)
+                self.printer.show(message.lines)
+            case m.Feedback():
+                self._inject(message)
+            case m.AskTime():
+                if sender in self.members:
+                    self._tell_time(sender, message.at_s)
+            case m.Attached():
+                self.attached.add(sender)
+            case m.BatchEnded():
+                self.batch_ended = True
+            case m.HasCut():
+                self.cuts[sender] = message
+            case m.HasSaved():
+                self.saved[sender] = message
 
     def _join(self, sender: bytes, hello: m.Hello) -> None:
-        """An executor takes its place. One that had it before is on a machine to which Spark no
-        longer sends the partition; all it knew is saved."""
-        self.members[sender] = hello
+        """An executor takes its place. If one had it before, Spark has put the partition on
+        another machine: at the end of a batch, when all is held, that is as good as any; at any
+        other time what was done since the last commit is not there."""
         place = (hello.vertex, hello.executor)
         before = self.at.get(place)
+        if before in self.attached:
+            moved = f"Spark has moved {hello.vertex!r} to another machine"
+            self.failures.append(m.Failed(hello.vertex, moved, False))
+        if before is not None and before in self.members:
+            self.channel.send(before, m.Finish())
+        self.members[sender] = hello
         self.at[place] = sender
+        self._tell_time(sender, hello.at_s)
+        if self.welcome is not None:
+            self.channel.send(sender, self.welcome(hello))
         if place in self.processors:
             self.channel.send(sender, m.Resize(self.processors[place]))
-        if before is not None and before in self.members:
-            self.channel.send(before, m.Finish(None))
-        if sender == self._injector():
-            for inject in self.feedback.values():
-                self.channel.send(sender, inject)
 
-    def _is_current(self, sender: bytes) -> bool:
-        hello = self.members.get(sender)
-        return hello is None or self.at.get((hello.vertex, hello.executor)) == sender
+    def _tell_time(self, sender: bytes, asked_s: float) -> None:
+        same = self.members[sender].boot == boot_id()
+        self.channel.send(sender, m.Time(asked_s, time.monotonic(), same))
 
-    def _injector(self) -> bytes | None:
+    def _inject(self, feedback: m.Feedback) -> None:
+        """Feedback goes through here to the first source, which sends it on."""
         first = self.layout.places[0]
-        return self.at.get((first.vertex, first.executor))
-
-    def _relay(self, sender: bytes, message: m.ToDriver) -> None:
-        """Feedback goes through here to the first source, and its acknowledgement back. What is
-        not acknowledged is kept, should the source move to another machine meanwhile."""
-        injector = self._injector()
-        match message:
-            case m.Feedback():
-                inject = m.Inject(sender, message.number, message.batch, message.row, message.count)
-                self.feedback[sender, message.number] = inject
-                if injector is not None:
-                    self.channel.send(injector, inject)
-            case m.Acknowledge():
-                self.feedback.pop((message.sender, message.number), None)
-                self.channel.send(message.sender, m.Injected(message.number))
-            case m.Settle():
-                assert injector is not None  # no batch runs without it
-                self.channel.send(injector, m.SettleFor(sender))
-            case m.SettledFor():
-                self.channel.send(message.sender, m.Settled())
-
-
-def _print(lines: list[str]) -> None:
-    """On standard output, whatever that can take."""
-    text = "".join(f"{line}\n" for line in lines)
-    try:
-        try:
-            sys.stdout.write(text)
-        except UnicodeEncodeError:
-            sys.stdout.write(text.encode("ascii", "backslashreplace").decode())
-        sys.stdout.flush()
-    except (BrokenPipeError, ValueError):
-        _log.debug("standard output is closed; %d lines are not shown", len(lines))
+        injector = self.at.get((first.vertex, first.executor))
+        if injector is not None:
+            self.channel.send(injector, m.Inject(feedback.row))

@@ -127,20 +127,21 @@ class Running:
         return False
 
     def relocate(self, action: Callable[[], None] = lambda: None, timeout_s: float = 60.0) -> float:
-        """End the batch early, do something while no query runs, such as giving back a machine,
-        and go on with whatever machines there are. Returns how long tuples had to wait."""
+        """Commit, do something while no query runs, such as giving back a machine, and go on with
+        whatever machines there are. Returns how long tuples had to wait."""
         self._check()
         began = time.monotonic()
         self.supervisor.relocate(action, timeout_s)
         return time.monotonic() - began
 
     def stop(self, timeout_s: float = 60.0) -> None:
-        """End gracefully: sources stop, what is in flight is finished, sinks publish, state is
-        saved. Does not wait for the batch to end by itself. Safe to call twice. Raises
-        TopologyFailed if the last batch could not be committed."""
+        """End gracefully: sources stop, what is in flight is finished as far as the setting `drain`
+        leaves time for it, all is committed, sinks publish. Safe to call twice. Raises
+        TopologyFailed if the last commit could not be made."""
         if not self.supervisor.stopping.is_set():
             self.supervisor.stopping.set()
             try:
+                self.supervisor.join()  # it may be in the middle of a commit
                 if self.error is None:
                     self.supervisor.drain(timeout_s)
             except Exception as error:  # noqa: BLE001  # of Spark, in whatever state it is
@@ -156,9 +157,21 @@ class Running:
 
     @property
     def committed(self) -> int:
-        """The last batch whose results are published and whose state is kept, -1 before the
-        first."""
-        return self.supervisor.clock.committed()
+        """The number of the last commit, whose results are published and whose state is kept; 0
+        before the first."""
+        return self.supervisor.committer.record.number
+
+    def await_commit(self, timeout_s: float = 60.0) -> bool:
+        """Wait until all that is processed by now is committed: results can be seen, and no
+        failure does it again. Returns whether that came in time."""
+        self._check()
+        begun = self.committed + 2  # the next one may be under way already
+        deadline = time.monotonic() + timeout_s
+        with self.supervisor.committed:
+            while self.committed < begun and time.monotonic() < deadline:
+                self._check()
+                self.supervisor.committed.wait(0.1)
+        return self.committed >= begun
 
     @property
     def restarts(self) -> int:
@@ -206,10 +219,9 @@ class Running:
         supervisor.stopping.set()
         supervisor.join()  # it may be about to start the query again
         with contextlib.ExitStack() as steps:
-            steps.callback(supervisor.clock.reset)
             steps.callback(self.hub.all_left, LEAVE_S)
             if supervisor.query is not None:
-                steps.callback(self.hub.send_all, m.Finish(supervisor.clock.committed()))
+                steps.callback(self.hub.send_all, m.Finish())
                 supervisor.query.stop()
 
     def _remove_directories(self) -> None:

@@ -1,30 +1,33 @@
-"""Keeps the query of a topology running: starts it, and again from the last committed batch
-whenever it fails, with back-off and a limit. Fed by the driver's news of failures; used by
-`Running`."""
+"""Keeps the query of a topology running: starts it, has it commit, and starts it again from the
+last commit whenever it fails, with back-off and a limit. Fed by the hub's news of failures; used
+by `Running`."""
 
 import logging
 import queue
+import shutil
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sojourn.engine.driver.build import Plan, build_tasks
 from sojourn.engine.driver.checkpoint import next_epoch
+from sojourn.engine.driver.commit import Committer
 from sojourn.engine.driver.hub import Hub
-from sojourn.engine.spark.clock import BatchClock
+from sojourn.engine.driver.justice import Justice
+from sojourn.engine.driver.record import state_root
+from sojourn.engine.spark.clock import ticks
 from sojourn.engine.spark.session import wait_for_slots
 from sojourn.engine.spark.task import SCHEMA
 from sojourn.engine.wire import messages as m
 
 _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
-_ASK_AGAIN_S = 2.0
-_COMMIT_S = 120.0
+_COMMIT_S = 600.0
+_QUIET_S = 0.02
+ANSWER_S = 5.0
 LEAVE_S = 15.0
 
 
@@ -45,21 +48,21 @@ class _Relocation:
 
 
 class Supervisor(threading.Thread):
-    """The query, its clock, and what is known of its failures."""
+    """The query, its commits, and what is known of its failures."""
 
     def __init__(self, plan: Plan, spark: SparkSession, hub: Hub) -> None:
         super().__init__(name="sojourn-supervisor", daemon=True)
         self.plan, self.spark, self.hub = plan, spark, hub
         self.wanted = {name: spec.processors for name, spec in plan.topology.operators.items()}
-        self.clock = BatchClock(spark, plan.checkpoint / "spark")
+        self.committer = Committer(plan.checkpoint, hub)
+        self.committed = threading.Condition()
+        self.commit_s = plan.settings.commit_s
         self.query: StreamingQuery | None = None
         self.at_rest = True  # all that was done is committed, and no query runs
         self.error: str | None = None
-        self.relocating: _Relocation | None = None
         self.restarts = 0
         self.in_a_row = 0
-        self.careful: set[str] = set()
-        self.deaths: Counter[tuple[str, int]] = Counter()
+        self.justice = Justice()
         self.epochs: list[int] = []
         self.stopping = threading.Event()
         self.started = threading.Event()
@@ -74,10 +77,9 @@ class Supervisor(threading.Thread):
                 failure = self._await_end()
                 if self.stopping.is_set():
                     return
-                if self.relocating is not None:
+                if self.at_rest:
                     self._clear_away()
-                    self.relocating.perform()
-                    self.relocating = None
+                    self.relocations.get().perform()
                     continue
                 self._clear_away()
                 self.error = self.verdict(failure)
@@ -86,12 +88,13 @@ class Supervisor(threading.Thread):
                 self.restarts += 1
                 self.in_a_row += 1
                 _log.warning(
-                    "topology %s failed (%s); restart %d goes back to the last committed batch",
+                    "topology %s failed (%s); restart %d goes back to commit %d",
                     self.plan.topology.name,
                     self._causes(failure)[:500],
                     self.restarts,
+                    self.committer.record.number,
                 )
-                self.stopping.wait(min(0.1 * 2**self.in_a_row, 5.0))
+                self.stopping.wait(min(0.1 * 2**self.in_a_row, 5.0) if self.in_a_row > 1 else 0)
         except Exception as error:  # noqa: BLE001  # a thread has nobody above it: told by stop()
             if not self.stopping.is_set():
                 self.error = f"{type(error).__name__}: {error}"
@@ -99,14 +102,14 @@ class Supervisor(threading.Thread):
             self.started.set()
 
     def relocate(self, action: Callable[[], None], timeout_s: float) -> None:
-        """End the running batch, and before the next one starts, on whatever machines there are
-        then, do something. Returns when all executors are up again; raises what that raised."""
+        """Commit and hold, do something while no query runs, and go on, on whatever machines
+        there are then. Returns when all executors are up again; raises what that raised."""
         relocation = _Relocation(action)
         self.relocations.put(relocation)
         deadline = time.monotonic() + timeout_s
         while not relocation.done.wait(0.1):
             if time.monotonic() > deadline or not self.is_alive():
-                raise TimeoutError("the batch did not end in time, or the topology has stopped")
+                raise TimeoutError("no commit was made in time, or the topology has stopped")
         if relocation.error is not None:
             raise relocation.error
         self.hub.wait(lambda: self.hub.complete() or self.stopping.is_set(), timeout_s)
@@ -124,13 +127,11 @@ class Supervisor(threading.Thread):
             if failed.user:
                 return failed.error
         for failed in self.hub.failures:
-            if failed.worker_died:
-                self.careful.add(failed.vertex)
-                if failed.suspect is not None:
-                    self.deaths[failed.vertex, failed.suspect] += 1
+            if failed.suspects:
+                self.justice.died(failed, self.committer.record.number)
         if self.in_a_row >= self.plan.settings.max_restarts:
             causes = self._causes(failure)[:2000]
-            return f"given up after {self.in_a_row} restarts without a committed batch: {causes}"
+            return f"given up after {self.in_a_row} restarts without a commit: {causes}"
         return None
 
     def _causes(self, failure: str) -> str:
@@ -142,21 +143,31 @@ class Supervisor(threading.Thread):
         epoch = next_epoch(plan.checkpoint)
         self.epochs.append(epoch)
         self.hub.start_epoch(epoch)
-        self.clock = BatchClock(self.spark, plan.checkpoint / "spark")
+        self.hub.welcome = self._welcome
+        self.committer.begin()
         wait_for_slots(
             self.spark, plan.layout.slots, plan.settings.cluster_timeout_s, self.stopping.is_set
         )
-        guilty = {who for who, deaths in self.deaths.items() if deaths > 1}
-        tasks = build_tasks(plan, epoch, self.hub.channel.keys, self.wanted, self.careful, guilty)
-        rows = self.clock.rows(len(tasks[0].specs)).mapInArrow(tasks[0], SCHEMA)
+        record = self.committer.record
+        tasks = build_tasks(
+            plan,
+            epoch,
+            self.hub.channel.keys,
+            self.wanted,
+            self.justice.suspects,
+            self.justice.guilty(record.number),
+        )
+        rows = ticks(self.spark, tasks[0].partitions).mapInArrow(tasks[0], SCHEMA)
         for task in tasks[1:]:
-            rows = rows.repartitionById(len(task.specs), "pid").mapInArrow(task, SCHEMA)
+            rows = rows.repartitionById(task.partitions, "pid").mapInArrow(task, SCHEMA)
+        # Spark's own checkpoint is needed by Spark alone: each start has a new one.
+        shutil.rmtree(plan.checkpoint / "spark", ignore_errors=True)
         self.query = (
             rows.writeStream.format("noop")
             .outputMode("update")
             .queryName(f"{plan.topology.name}-{plan.run}-{epoch}")
             .trigger(realTime=f"{plan.settings.batch_s * 1000:.0f} milliseconds")  # type: ignore[call-overload]
-            .option("checkpointLocation", str(self.clock.checkpoint))
+            .option("checkpointLocation", str(plan.checkpoint / "spark" / str(epoch)))
             .start()
         )
         self.at_rest = False
@@ -174,79 +185,83 @@ class Supervisor(threading.Thread):
             raise TimeoutError(f"not all of its executors came up within {_JOIN_S:.0f} s")
 
     def _await_end(self) -> str:
-        """Until the query ends; says why."""
-        assert self.query is not None
-        before = self.clock.committed()
-        try:
-            while not self.stopping.is_set():
-                if self.query.awaitTermination(0.2):  # type: ignore[arg-type]
-                    return "the query ended by itself"
-                if self.hub.is_broken:
-                    self.query.stop()
+        """Commit every now and then until the query ends; says why it did."""
+        query = self.query
+        assert query is not None
+        began = time.monotonic()
+        while not self.stopping.is_set():
+            due = began + self.commit_s
+            self.hub.wait(self._needs_attention, max(0.0, min(due - time.monotonic(), 0.2)))
+            if self.hub.is_broken:
+                query.stop()
+                return ""
+            if not query.isActive:
+                return str(query.exception() or "the query ended by itself")
+            if not self.relocations.empty() and self.hub.complete():
+                if self.commit(hold=True):
+                    self.at_rest = True
+                    query.stop()
                     return ""
-                if not self.relocations.empty():
-                    self._end_batch()
-                    self.relocating = self.relocations.get()
-                    return ""
-                if self.clock.committed() > before:  # what failed before is behind us
-                    self.in_a_row = 0
-                    self.careful.clear()
-                    self.deaths.clear()
-        except StreamingQueryException as error:
-            return str(error)
+            elif self.hub.complete() and (self.hub.batch_ended or time.monotonic() >= due):
+                began = time.monotonic()
+                self.commit(hold=self.hub.batch_ended)
         return ""
 
-    def _end_batch(self) -> None:
-        """Have the running batch committed, and the query stopped before another gets far."""
-        assert self.query is not None
-        batch = max((report.batch for report in self.hub.reports.values()), default=0)
-        batch = max(batch, self.clock.committed() + 1)
-        self.at_rest = self._commit(batch, time.monotonic() + _COMMIT_S)
-        self.query.stop()
-        self.clock.reset()
+    def _needs_attention(self) -> bool:
+        asked = self.stopping.is_set() or not self.relocations.empty()
+        return asked or self.hub.is_broken or self.hub.batch_ended
+
+    def _welcome(self, hello: m.Hello) -> m.Welcome:
+        plan = self.plan
+        executors = len(plan.layout.of(hello.vertex))
+        root = state_root(plan.checkpoint)
+        return self.committer.record.welcome(root, hello.vertex, hello.executor, executors)
+
+    def commit(self, hold: bool = False, last: bool = False, timeout_s: float = _COMMIT_S) -> bool:
+        """Make a commit; whether it was made, which it is not if the topology fails meanwhile."""
+        made = self.committer.commit(self.epochs[-1], self._cannot_go_on, hold, last, timeout_s)
+        if made:
+            self.in_a_row = 0
+            self.justice.committed(self.committer.record)
+            with self.committed:
+                self.committed.notify_all()
+        return made
 
     def _clear_away(self) -> None:
-        """No executor of the failed start should be left; one that does not answer is fenced off
-        by its epoch."""
-        self.hub.send_all(m.Finish(self.clock.committed()))
+        """No executor of the start before should be left; one that does not answer can do no
+        harm, as whatever it writes carries the number of its start."""
+        self.hub.send_all(m.Finish())
         self.hub.all_left(LEAVE_S)
 
     def drain(self, timeout_s: float) -> None:
-        """Finish what is in flight and end the batch, committed."""
-        deadline = time.monotonic() + timeout_s
-        for place in self.plan.layout.places:
-            if place.level == 0:
-                self.hub.send(place, m.StopSource())
-        quiet = Quiet(self)
-        while not self._cannot_go_on() and time.monotonic() < deadline:
-            if quiet.seen_twice():
-                break
+        """Stop the sources, finish what is in flight unless that takes too long, and commit."""
         if self.is_down:
             if not self.at_rest:  # it failed a moment ago, or was about to start again
                 self._uncommitted("it had failed")
             return
-        batch = max((report.batch for report in self.hub.reports.values()), default=-1)
-        # Ending a batch finishes what it holds, which may take its time again.
-        if not self._commit(batch, time.monotonic() + timeout_s):
+        for place in self.plan.layout.places:
+            if place.level == 0:
+                self.hub.send(place, m.StopSource())
+        quiet = Quiet(self)
+        deadline = time.monotonic() + min(self.plan.settings.drain_s, timeout_s)
+        calm = False
+        while not calm and not self._cannot_go_on() and time.monotonic() < deadline:
+            calm = quiet.seen_twice()
+        if not calm:
+            _log.warning(
+                "topology %s: what is in flight is not finished within %g s; it is kept in the "
+                "checkpoint, and a start with it goes on there",
+                self.plan.topology.name,
+                self.plan.settings.drain_s,
+            )
+        if not self.commit(hold=True, last=True, timeout_s=timeout_s):
             self._uncommitted(f"not finished within {timeout_s:.0f} s")
 
-    def _commit(self, batch: int, deadline: float) -> bool:
-        """End the batch and wait until it is committed; whether it was. Asked for again every now
-        and then, as the clock is one for all topologies on this Spark, and another one that stops
-        may have set it right before it was looked at."""
-        again = 0.0
-        while self.clock.committed() < batch:
-            now = time.monotonic()
-            if self._cannot_go_on() or now > deadline:
-                return False
-            if now >= again:
-                self.clock.end_batch()
-                again = now + _ASK_AGAIN_S
-            time.sleep(0.005)
-        return True
-
     def _uncommitted(self, otherwise: str) -> None:
-        self.error = f"stopped without committing the last batch: {self._causes(otherwise)}"
+        self.error = (
+            f"stopped without a last commit, so what came after commit "
+            f"{self.committer.record.number} is to be done again: {self._causes(otherwise)}"
+        )
 
     def _cannot_go_on(self) -> bool:
         return self.hub.is_broken or self.is_down
@@ -265,18 +280,16 @@ class Quiet:
         if now is not None and now == self.before:
             return True
         self.before = now
-        time.sleep(0.02)
+        time.sleep(_QUIET_S)
         return False
 
     def _look(self) -> tuple[int, int] | None:
-        """The batch and how many tuples were sent in it, if all is calm."""
-        reports = list(self.supervisor.hub.poll(ANSWER_S).values())
-        places = self.supervisor.plan.layout.places
-        if len(reports) != len(places) or len({r.batch for r in reports}) != 1:
+        """The start and how many rows were sent in it, if all is calm."""
+        hub = self.supervisor.hub
+        epoch = hub.epoch
+        reports = list(hub.poll(ANSWER_S).values())
+        if len(reports) != len(self.supervisor.plan.layout.places):
             return None
-        sent, received = sum(r.batch_out for r in reports), sum(r.batch_in for r in reports)
+        sent, received = sum(r.sent for r in reports), sum(r.received for r in reports)
         calm = all(r.idle and r.exhausted for r in reports)
-        return (reports[0].batch, sent) if calm and sent == received else None
-
-
-ANSWER_S = 5.0
+        return (epoch, sent) if calm and sent == received else None

@@ -1,25 +1,21 @@
 """The single exit of an executor: gathers what workers emit and sends it as bundles.
-Fed by the pool; writes rows to the Spark task, and feedback to the channel.
+Fed by the workers; writes rows to the Spark task, and feedback to the channel.
 
 There is no timer: while the way out is free, every group goes at once; while it is not, groups
 for the same receiver grow together. So bundles are single tuples under light load and hundreds
 under heavy load. The way is free as long as Spark has taken all but a few of the rows sent, which
 the task tells: a row costs Spark far more than its bytes."""
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-
-import msgspec
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Trace, decode_bundle, encode
-from sojourn.engine.wire.layout import Route
+from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Seal, Trace
+from sojourn.engine.wire.layout import Route, next_partition
 
 WINDOW = 4  # rows that Spark may not have taken yet
 _BUNDLE_BYTES = 1 << 16
-_decode_parked = msgspec.msgpack.Decoder(list[tuple[str, str | None, bytes]]).decode
 
 
 class _Growing:
@@ -30,73 +26,69 @@ class _Growing:
         self.bytes = 0
 
 
-@dataclass(frozen=True)
-class _HandedOver:
-    """Feedback on its way to the source level: the row, its tuples, the edge it goes along."""
-
-    row: bytes
-    count: int
-    route: Route
-
-
 class Emitter:
-    """Outgoing bundles by receiver, oldest first."""
+    """Outgoing bundles by receiver, oldest first. Every row carries the interval it is sent in;
+    `sent` counts rows by receiving executor, ever."""
 
     def __init__(
         self,
         routes: tuple[Route, ...],
         level: int,
-        partitions: list[int],
+        lanes: tuple[int, ...],
         max_bundle: int,
         meter: Meter,
+        seal: Seal,
+        hand_over: Callable[[bytes], None],
     ) -> None:
-        self.routes, self.level, self.meter = routes, level, meter
-        self.next_partitions = partitions[level + 1] if level + 1 < len(partitions) else 0
+        self.routes, self.level, self.lanes, self.meter = routes, level, lanes, meter
         self.max_bundle = max_bundle
+        self.seal, self.hand_over = seal, hand_over
+        self.interval = 0
+        self.hold = False
         self.waiting: dict[tuple[int, int], deque[_Growing]] = {}
         self.rows: deque[bytes] = deque()
+        self.rows_bytes = 0
         self.window = 0
         self.count = 0
+        self.bytes = 0
         self.turns = [0] * len(routes)
-        self.numbers = 0
-        self.unacknowledged: dict[int, _HandedOver] = {}
-        self.hand_over: Callable[[int, bytes, int], None] | None = None
-
-    @property
-    def sent_all(self) -> bool:
-        """Whether nothing waits to be sent."""
-        return not self.count and not self.rows
+        self.sent: Counter[tuple[str, int]] = Counter()
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits to be sent or acknowledged."""
-        return self.sent_all and not self.unacknowledged
+        """Whether nothing waits to be sent."""
+        return not self.count and not self.rows
 
     def add(self, groups: Iterable[m.Group]) -> None:
         """Take the output of a worker."""
         for group in groups:
-            route = self.routes[group.route]
-            self.meter.sent(route.edge, len(group.payloads), route.feedback)
-            self._queue(group)
+            self.meter.sent(self.routes[group.route].edge, len(group.payloads))
+            executor = group.executor
+            if executor < 0:
+                executor = self.turns[group.route] % self.routes[group.route].executors
+                self.turns[group.route] += 1
+            queue = self.waiting.setdefault((group.route, executor), deque())
+            self._append(queue, group)
+            self.count += len(group.payloads)
 
-    def _queue(self, group: m.Group) -> None:
-        executor = group.executor
-        if executor < 0:
-            executor = self.turns[group.route] % self.routes[group.route].executors
-            self.turns[group.route] += 1
-        queue = self.waiting.setdefault((group.route, executor), deque())
-        self._append(queue, group)
-        self.count += len(group.payloads)
+    def pending(self) -> Iterator[tuple[str, Bundle]]:
+        """What waits to be sent, by receiver, in order."""
+        for (route, _), queue in self.waiting.items():
+            for growing in queue:
+                yield self.routes[route].receiver, growing.bundle
 
     def pass_on(self, row: bytes) -> None:
-        """Wave a bundle for a later level through."""
+        """Send on a row as it is: feedback, at the source level."""
         self.rows.append(row)
+        self.rows_bytes += len(row)
 
     def flush(self, link: Link | None) -> None:
-        """Send while the way out is free."""
+        """Send while the way out is free. While all is held, only what is under way already."""
         while self.rows and link is not None and self.window > 0:
-            self._send(link, self.rows.popleft())
-        sending = True
+            row = self.rows.popleft()
+            self.rows_bytes -= len(row)
+            self._send(link, row)
+        sending = not self.hold
         while sending:
             sending = False
             for key in list(self.waiting):  # one bundle each: every receiver gets its turn
@@ -108,65 +100,24 @@ class Emitter:
         """The oldest bundle of one receiver."""
         route = self.routes[key[0]]
         queue = self.waiting[key]
-        bundle = queue.popleft().bundle
+        growing = queue.popleft()
         if not queue:
             del self.waiting[key]
-        self.count -= len(bundle.payloads)
-        row = PREFIX.pack(route.level, route.first_partition + key[1]) + encode(bundle)
+        self.count -= len(growing.bundle.payloads)
+        self.bytes -= growing.bytes
+        row = self.seal.row(
+            route.level, route.first_partition + key[1], self.interval, growing.bundle
+        )
+        self.sent[route.receiver, key[1]] += 1
         if route.feedback:
-            self.numbers += 1
-            self.unacknowledged[self.numbers] = _HandedOver(row, len(bundle.payloads), route)
-            self._hand_over(self.numbers)
+            self.hand_over(row)
         else:
             assert link is not None
             self._send(link, row)
 
-    def parked(self) -> bytes:
-        """Feedback that nobody has acknowledged, to be saved with the state."""
-        if not self.unacknowledged:
-            return b""
-        return encode(
-            [
-                (handed.route.receiver, handed.route.output, handed.row[PREFIX.size :])
-                for handed in self.unacknowledged.values()
-            ]
-        )
-
-    def restore(self, parked: Iterable[bytes]) -> None:
-        """Take up saved feedback. It is addressed anew, as the receiver may have other executors
-        now, and no longer traced, as its tree was dropped with the start that began it."""
-        for saved in parked:
-            for receiver, output, data in _decode_parked(saved):
-                number = next(
-                    i
-                    for i, route in enumerate(self.routes)
-                    if route.feedback and (route.receiver, route.output) == (receiver, output)
-                )
-                executors = self.routes[number].executors
-                bundle = decode_bundle(data)
-                if not bundle.shards:
-                    self._queue(m.Group(number, -1, bundle.payloads, [], []))
-                for payload, shard in zip(bundle.payloads, bundle.shards, strict=False):
-                    self._queue(m.Group(number, shard % executors, [payload], [shard], []))
-
-    def hand_over_again(self) -> None:
-        """A new batch has begun: send what was parked."""
-        for number in list(self.unacknowledged):
-            self._hand_over(number)
-
-    def acknowledge(self, number: int) -> None:
-        """Feedback is on its way again."""
-        self.unacknowledged.pop(number, None)
-
-    def _hand_over(self, number: int) -> None:
-        assert self.hand_over is not None
-        handed = self.unacknowledged[number]
-        self.hand_over(number, handed.row, handed.count)
-
     def _send(self, link: Link, row: bytes) -> None:
-        level, partition = PREFIX.unpack_from(row)
-        if level != self.level + 1:
-            partition %= self.next_partitions
+        level, partition, _ = PREFIX.unpack_from(row)
+        partition = next_partition(self.lanes, self.level, level, partition)
         self.window -= 1
         link.send(partition.to_bytes(2, "little"), row)
 
@@ -196,4 +147,5 @@ class Emitter:
                 trace = traces.popleft()
                 bundle.traces.append(Trace(trace.index - start + base, trace.root, trace.id))
             growing.bytes += size
+            self.bytes += size
             start = end

@@ -1,102 +1,116 @@
-"""An elastic executor: a process of its own per (topology, vertex, partition), with a receiver, a
-pool of workers and an emitter. It outlives batches, so that models, connections and state stay
+"""An elastic executor: a process of its own per (topology, vertex, partition), with a receiver,
+workers and an emitter. It outlives Spark's batches, so that models, connections and state stay
 warm, and changes its number of workers without touching anyone else.
 
 One thread turns one loop over sockets: the Spark task's, the workers', the channel's. Started by
 the first task of its partition; ends when the driver says so or is gone."""
 
+import errno
 import os
 import signal
 import socket
 import time
 import traceback
-import zlib
 from enum import Enum, auto
+from pathlib import Path
 
+from sojourn import durable
+from sojourn.engine.executor.commit import Commits
 from sojourn.engine.executor.emitter import WINDOW, Emitter
-from sojourn.engine.executor.injector import Injector
 from sojourn.engine.executor.loop import Loop
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.executor.on_error import Fault, OnError
 from sojourn.engine.executor.receiver import Callbacks, Receiver
 from sojourn.engine.executor.report import report
-from sojourn.engine.executor.state import StateStore
-from sojourn.engine.executor.workers import Pool, Worker
+from sojourn.engine.executor.tracing import Tracing
+from sojourn.engine.executor.workers import Item, Worker, Workers
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import PREFIX, Link, decode_bundle
+from sojourn.engine.wire.bundle import Bundle, Link, Seal
 from sojourn.engine.wire.channel import ChannelClient
-from sojourn.engine.wire.spec import END, ExecutorSpec, identity
+from sojourn.engine.wire.spec import END, ExecutorSpec, boot_id, identity
 from sojourn.engine.worker.host import ask_for_worker, start_host
 
-_REPORT_TRACES_S = 0.02
 _BACKLOG_BYTES = 1 << 20
 _WORKER_BYTES = 1 << 20
 _SOURCE_BYTES = 1 << 14  # what is not read must stay with the source, which may shed it
 _FINISH_S = 10.0
-_SETTLE_S = 10.0
-_WAVED_THROUGH = 16  # bundles for later levels that may wait
+_FEEDBACK_ROWS = 16  # feedback that may wait before the first source has to
+_LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
 
 
 class Phase(Enum):
-    """Where a batch stands."""
+    """How the executor stands with Spark."""
 
     WAITING = auto()  # for a task
     RUNNING = auto()
-    DRAINING = auto()  # all input has come
-    SETTLING = auto()  # acknowledgements of feedback are under way
-    ENDING = auto()  # workers finish the batch
+    ENDING = auto()  # all rows of the batch have come
 
 
 class WorkerDied(Fault):
-    """A worker died and cannot be replaced here; perhaps because of the tuple it had in hand."""
+    """A worker died and cannot be replaced here; perhaps because of a tuple it had in hand."""
 
-    def __init__(self, error: str, suspect: int | None) -> None:
+    def __init__(self, error: str, suspects: list[m.Suspect]) -> None:
         super().__init__(error)
-        self.suspect = suspect
+        self.suspects = suspects
 
 
 class ElasticExecutor:
-    """The loop, and the life of a batch: attach, run, drain, settle, end, save, answer."""
+    """The loop, and what goes on between its parts."""
 
     def __init__(self, spec: ExecutorSpec, listener: socket.socket) -> None:
         self.spec = spec
         self.host_pid, self.control = start_host(spec.host, listener)
+        durable.private_directory(spec.directory)
         self.loop = Loop()
         self.channel = ChannelClient(spec.keys, identity(spec.place, spec.epoch))
+        self.tracing = Tracing(self.channel)
         self.meter = Meter(time.monotonic())
+        seal = Seal(spec.secret)
         self.emitter = Emitter(
-            spec.host.routes, spec.place.level, list(spec.partitions), spec.max_bundle, self.meter
+            spec.host.routes,
+            spec.place.level,
+            spec.lanes,
+            spec.max_bundle,
+            self.meter,
+            seal,
+            lambda row: self.channel.send(m.Feedback(row)),
         )
-        self.emitter.hand_over = self._hand_over
         own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]
-        self.pool = Pool(self._start_worker, spec.keyed, own, spec.max_bundle)
-        self.wanted = spec.processors
-        self.store = StateStore(
-            spec.checkpoint, spec.place.vertex, spec.place.executor, spec.executors
+        self.workers = Workers(
+            self._start_worker,
+            spec.keyed,
+            own,
+            spec.max_bundle,
+            spec.suspects,
+            spec.guilty,
+            self._give_up,
         )
+        self.wanted = spec.processors
+        self.welcome: m.Welcome | None = None
         self.on_error = OnError(spec, self.meter)
         self.phase = Phase.WAITING
         self.batch: int | None = None
-        self.first_batch: int | None = None
-        self.settled = False
-        self.loaded: dict[int, bytes] = {}
-        self.early: list[bytes] = []
-        self.changed: dict[int, bytes] = {}
-        self.roots: list[m.Root] = []
-        self.acks: list[m.Ack] = []
-        self.traces_due: float | None = None
         self.exhausted = spec.kind != "source"
         self.intended_s: float | None = None
         self.lag_s = 0.0
-        self.source_stopped = False
-        self.injector = Injector(self.channel, self.emitter)
         self.finish_at: float | None = None
-        self.settle_by: float | None = None
         self.receiver = Receiver(
             self.loop,
             listener,
             spec.secret,
-            Callbacks(self._attached, self._handle, self._taken, self._task_gone),
+            seal,
+            Callbacks(
+                self._attached, self._arrived, self._batch_ended, self._taken, self._task_gone
+            ),
+        )
+        self.commits = Commits(
+            spec,
+            self.loop,
+            self.channel,
+            self.receiver,
+            self.workers,
+            self.emitter,
+            self.on_error,
         )
         self.loop.add(self.channel, lambda: self.channel.receive(self._command))
         self.loop.add(self.channel.monitor, self.channel.read_monitor)
@@ -106,7 +120,13 @@ class ElasticExecutor:
         place = self.spec.place
         self.channel.send(
             m.Hello(
-                place.vertex, place.executor, self.spec.epoch, socket.gethostname(), os.getpid()
+                place.vertex,
+                place.executor,
+                self.spec.epoch,
+                socket.gethostname(),
+                os.getpid(),
+                boot_id(),
+                time.monotonic(),
             )
         )
         try:
@@ -114,12 +134,14 @@ class ElasticExecutor:
                 self.loop.turn(self._timeout())
                 self._follow_up()
         except WorkerDied as death:
-            self.channel.send(m.Failed(place.vertex, death.error, False, True, death.suspect))
+            self.channel.send(m.Failed(place.vertex, death.error, False, death.suspects))
         except Fault as fault:
-            self.channel.send(m.Failed(place.vertex, fault.error, fault.user, False, None))
+            self.channel.send(m.Failed(place.vertex, fault.error, fault.user))
+        except OSError as error:
+            self.channel.send(m.Failed(place.vertex, self._of_disk(error), False))
         except Exception:  # noqa: BLE001  # a process of its own has nobody else to tell
-            error = f"an executor of {place.vertex!r} failed: {traceback.format_exc()}"
-            self.channel.send(m.Failed(place.vertex, error, False, False, None))
+            error_text = f"an executor of {place.vertex!r} failed: {traceback.format_exc()}"
+            self.channel.send(m.Failed(place.vertex, error_text, False))
         finally:
             self.receiver.close()
             self.control.close()
@@ -128,27 +150,27 @@ class ElasticExecutor:
             self.channel.send(m.Bye())
             self.channel.close()
 
+    def _of_disk(self, error: OSError) -> str:
+        what = f"{self.spec.kind} {self.spec.place.vertex!r}"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return full_disk(what, error)
+        return f"{what}: {traceback.format_exc()}"
+
     def _follow_up(self) -> None:
-        """What follows from what was read: send, report, go on to the next phase."""
+        """What follows from what was read: send, report, go on with a commit."""
+        self.commits.go_on()
         self.emitter.flush(self.receiver.task)
-        if self.traces_due is not None and time.monotonic() >= self.traces_due:
-            self.channel.send(m.Traces(self.roots, self.acks))
-            self.roots, self.acks, self.traces_due = [], [], None
-        if self.settle_by is not None and time.monotonic() >= self.settle_by:
-            raise Fault("the first source is gone, with acknowledgements of feedback")
-        if self.phase is Phase.DRAINING:
-            self._try_to_end()
-        if self.phase is Phase.ENDING:
-            self._try_to_save()
+        self.tracing.send()
         self._hold_back()
-        if self.pool.processors != self.meter.processors:
-            self.meter.employs(self.pool.processors, time.monotonic())
+        if self.workers.processors != self.meter.processors:
+            self.meter.employs(self.workers.processors, time.monotonic())
         # The channel's descriptors signal changes only, so what is there must be looked for.
+        self.channel.flush()
         self.channel.receive(self._command)
         self.channel.read_monitor()
 
     def _timeout(self) -> float | None:
-        due = (self.traces_due, self.finish_at, self.channel.lost_at, self.settle_by)
+        due = (self.tracing.next_s, self.finish_at, self.channel.lost_at)
         waits = [t - time.monotonic() for t in due if t is not None]
         return max(0.0, min(waits)) if waits else None
 
@@ -156,99 +178,100 @@ class ElasticExecutor:
         now = time.monotonic()
         if self.channel.lost_at is not None and now >= self.channel.lost_at:
             return True
-        return self.finish_at is not None and (now >= self.finish_at or not self.pool.workers)
+        return self.finish_at is not None and (now >= self.finish_at or not self.workers.all)
 
     # the receiver
 
     def _attached(self, batch: int) -> None:
-        """A batch starts: everything up to the one before is committed."""
-        spec = self.spec
+        """A batch of Spark's begins, which means nothing but that rows can be sent again."""
         if self.phase is not Phase.WAITING:
             raise Fault(f"a task came for batch {batch} while {self.batch} was running")
-        if self.batch is None:
-            self.first_batch = batch
-            self.loaded, parked = self.store.load(batch - 1)
-            self.emitter.restore(parked)
-        elif batch != self.batch + 1:
-            raise Fault(f"batch {batch} came after {self.batch}; what is in memory is of neither")
         self.batch = batch
         self.phase = Phase.RUNNING
         self.emitter.window = WINDOW
-        self.settled = False
-        self.changed = {}
         self.meter.begin()
-        self.on_error.begin(batch, spec.epoch)
-        self._resize()
-        for worker in self.pool.workers:
-            worker.ended = False
-            if worker.pid is not None:
-                self._begin_worker(worker)
-        self.emitter.hand_over_again()
-        self.injector.begin(batch)
+        self.channel.send(m.Attached())
+        self._begin()
+        if self.workers.hold:
+            self._go_on()
 
-    def _begin_worker(self, worker: Worker) -> None:
-        assert self.batch is not None
-        if not self.source_stopped:
-            worker.link.send(m.encode(m.Begin(self.batch, self.spec.epoch)))
+    def _begin(self) -> None:
+        """Start workers, once there is a task and it is known where to go on."""
+        if self.phase is Phase.RUNNING and self.welcome is not None and not self.workers.all:
+            self.emitter.interval = self.receiver.interval = self.welcome.commit
+            self._resize()
+
+    def _go_on(self) -> None:
+        """Spark's next batch has begun, and what was held for the end of the last one goes on."""
+        self.workers.hold = self.emitter.hold = False
+        if self.spec.kind == "source":
+            for worker in self.workers.all:
+                worker.link.send(m.encode(m.GoOn()))
+        self._resize()
 
     def _taken(self, rows: int) -> None:
         self.emitter.window += rows
 
     def _task_gone(self) -> None:
-        if self.phase is not Phase.WAITING:
+        if self.phase is not Phase.WAITING and not self.workers.hold:
             raise Fault("the Spark task is gone")
+        self.phase = Phase.WAITING
         self.receiver.detach()
 
-    def _handle(self, frames: list[bytes]) -> None:
-        if not self.pool.processors:
-            self.early += frames  # until a worker is ready
-            return
-        for frame in frames:
-            if frame == END:
-                self.phase = Phase.DRAINING
-                self.injector.end()
-            elif self.spec.kind != "source":
-                level, _ = PREFIX.unpack_from(frame)
-                if level != self.spec.place.level:
-                    self.emitter.pass_on(frame)
-                    continue
-                bundle = decode_bundle(memoryview(frame)[PREFIX.size :])
-                self.meter.arrived(len(bundle.payloads), time.monotonic())
-                if self.spec.guilty:
-                    bundle, ended = self.on_error.without_guilty(bundle)
-                    self._note([], [m.Ack(trace.root, trace.id, time.time()) for trace in ended])
-                self.pool.put(bundle)
+    def _batch_ended(self) -> None:
+        """Spark's batch is over. At the source level that waits for a commit after which all is
+        held, so that in the next batch Spark may put a partition on another machine."""
+        if self.spec.place.level == 0:
+            self.channel.send(m.BatchEnded())
+        self.phase = Phase.ENDING
+        self._end_batch()
+
+    def _end_batch(self) -> None:
+        """Let the task end once all is held and committed."""
+        if self.phase is Phase.ENDING and self.workers.hold and self.commits.cut is None:
+            assert self.receiver.task is not None
+            self.phase = Phase.WAITING
+            self.emitter.window = 0
+            self.receiver.task.send(END)
+
+    def _arrived(self, bundle: Bundle, late: bool) -> None:
+        self.commits.arrived(bundle, late)
+        self.meter.arrived(len(bundle.payloads), time.monotonic())
+        self.workers.put(bundle)
 
     def _hold_back(self) -> None:
         """Read from the task, or from the source, only while there is room: the sockets and
-        Spark's buffers behind them carry the pressure back."""
-        task = self.receiver.task
+        Spark's buffers behind them carry the pressure back. A commit waits for no room."""
+        spec, task, emitter = self.spec, self.receiver.task, self.emitter
         full = (
-            self.pool.waiting >= self.spec.max_queue
-            or self.emitter.count >= self.spec.max_queue
-            or len(self.emitter.rows) >= _WAVED_THROUGH
+            self.workers.waiting >= spec.max_queue
+            or self.workers.waiting_bytes >= spec.queue_bytes
+            or emitter.count >= spec.max_queue
+            or emitter.bytes >= spec.queue_bytes
+            or len(emitter.rows) >= _FEEDBACK_ROWS
+            or self.channel.backlog_bytes >= spec.queue_bytes
             or (task is not None and task.unsent_bytes > _BACKLOG_BYTES)
         )
-        if self.spec.kind == "source":
-            for worker in self.pool.workers:
-                self.loop.pause(worker.link, full)
+        if spec.kind == "source":
+            for worker in self.workers.all:
+                self.loop.pause(worker.link, full and not worker.cutting)
         elif task is not None:
-            self.loop.pause(task, full or not self.pool.processors)
+            self.loop.pause(task, (full and not self.commits.reads_on) or not self.receiver.open)
 
     # workers
 
     def _start_worker(self) -> Link:
-        if self.spec.kind == "source":
-            sock = ask_for_worker(self.control, _SOURCE_BYTES, self.loaded.get(0, b""))
-            link = Link(sock, _SOURCE_BYTES)
-        else:
-            link = Link(ask_for_worker(self.control, _WORKER_BYTES))
+        size = _SOURCE_BYTES if self.spec.kind == "source" else _WORKER_BYTES
+        sock = ask_for_worker(self.control, size)
+        link = Link(sock, size) if self.spec.kind == "source" else Link(sock)
         self.loop.add(link, lambda: self._read_worker(link))
+        assert self.welcome is not None
+        link.send(m.encode(m.Open(self.welcome.position, self.welcome.held)))
         return link
 
     def _read_worker(self, link: Link) -> None:
         frames = link.receive()
-        worker = next((w for w in self.pool.workers if w.link is link), None)
+        worker = next((w for w in self.workers.all if w.link is link), None)
         if frames is None:
             self.loop.remove(link)
             link.close()
@@ -258,119 +281,118 @@ class ElasticExecutor:
         for frame in frames:
             message = m.decode_from_worker(frame)
             if isinstance(message, m.Fatal):
-                raise Fault(f"{self.spec.kind} {self.spec.place.vertex!r}: {message.error}", True)
+                what = f"{self.spec.kind} {self.spec.place.vertex!r}"
+                raise Fault(f"{what}: {message.error}", message.user)
             if worker is not None:
                 self._from_worker(worker, message)
 
     def _from_worker(self, worker: Worker, message: m.FromWorker) -> None:
         match message:
             case m.Done():
-                self.pool.done(worker, message)
+                self.workers.done(worker, message)
                 self.meter.served_some(
                     message.served, message.timed, message.service_s, message.service_s2
                 )
-                self.emitter.add(message.groups)
-                self._note([], message.acks)
-                self.on_error.failed(message.failed)
+                self._emit(worker, message.groups)
+                self.tracing.note([], message.acks)
+                if message.failed:
+                    cutting = any(w.cutting for w in self.workers.all)
+                    self.on_error.failed(message.failed, cutting and not worker.cutting)
                 if message.text:
                     self.channel.send(m.Text(message.text))
             case m.Fed():
                 self.meter.read(message.read, message.gap_s, message.gap_s2)
-                self.intended_s, self.lag_s = message.intended_s, time.time() - message.intended_s
+                self.intended_s = message.intended_s
+                self.lag_s = time.monotonic() - message.intended_s
                 self.meter.shed += message.shed
-                self.emitter.add(message.groups)
-                self._note(message.roots, [])
+                self._emit(worker, message.groups)
+                self.tracing.note(message.roots, [])
             case m.Exhausted():
                 self.exhausted = True
-            case m.Ended():
-                worker.ended = True
-                self.changed.update(message.shards)
+            case m.Cut():
+                self.commits.worker_cut(worker)
+            case m.Saved():
+                self.commits.worker_saved(worker, message)
             case m.Ready():
                 self._worker_ready(worker, message.pid)
             case m.GiveShard():
-                self.pool.taken(worker, message.shard, message.state)
+                self.workers.taken(worker, message.shard, message.state)
+
+    def _emit(self, worker: Worker, groups: list[m.Group]) -> None:
+        self.commits.emitted(worker, groups)
+        self.emitter.add(groups)
 
     def _worker_ready(self, worker: Worker, pid: int) -> None:
-        self._begin_worker(worker)
-        self.pool.ready(worker, pid)
-        if self.phase is Phase.ENDING:
-            worker.link.send(m.encode(m.End()))
-        if self.loaded and self.pool.owner:
-            for shard, state in self.loaded.items():
-                self.pool.owner[shard].link.send(m.encode(m.GiveShard(shard, state)))
-            self.loaded = {}
-        early, self.early = self.early, []
-        self._handle(early)
+        self.workers.ready(worker, pid)
+        if self.workers.open and not self.receiver.open:
+            assert self.welcome is not None
+            self._resume(self.welcome)
+
+    def _resume(self, welcome: m.Welcome) -> None:
+        """Go on where the last commit was made: state, then the tuples that were under way."""
+        root = self.spec.directory.parents[1]
+        saved = [
+            m.SavedFiles([str(root / name) for name in s.files], s.executor, s.executors)
+            for s in welcome.state
+        ]
+        for worker in self.workers.all if saved else ():
+            shards = [s for s, owner in self.workers.owner.items() if owner is worker]
+            worker.link.send(m.encode(m.Load(saved, shards, welcome.anew)))
+        self.commits.begin(welcome)
+        for bundle in self._under_way(welcome.logs):
+            self.workers.put(bundle)
+        self.receiver.open = True
+        self.receiver.hand_on_early()
+
+    def _under_way(self, logs: list[str]) -> list[Bundle]:
+        """The tuples of the last commit's logs that are for this executor: those that waited here
+        come before those that were to be sent. They are no longer traced, as their trees were
+        dropped with the start that began them."""
+        spec, place = self.spec, self.spec.place
+        waited, sent = Bundle([], [], []), Bundle([], [], [])
+        for number, path in enumerate(map(Path, logs)):
+            log = m.decode_log(path.read_bytes())
+            mine = path.parent.parent.name == place.vertex
+            for bundle, items in (
+                (waited, log.own if mine else []),
+                (sent, log.out.get(place.vertex, [])),
+            ):
+                for i, (payload, shard) in enumerate(items):
+                    turn = shard if spec.keyed else i + number
+                    if turn % spec.executors == place.executor:
+                        bundle.payloads.append(payload)
+                        if spec.keyed:
+                            bundle.shards.append(shard)
+        return [bundle for bundle in (waited, sent) if bundle.payloads]
 
     def _worker_gone(self, worker: Worker) -> None:
         """A worker died. Without a key its tuples are given to others; with one, state is lost
-        with it, and the topology goes back to the last committed batch."""
+        with it, and the topology goes back to the last commit."""
         spec = self.spec
         if self.finish_at is not None:
-            self.pool.workers.remove(worker)
+            self.workers.all.remove(worker)
             return
         if worker.pid is None:
             raise Fault(f"{spec.kind} {spec.place.vertex!r}: a worker died while it started")
-        if spec.kind != "operator" or spec.keyed or spec.host.threads:
-            raise WorkerDied(f"a worker of {spec.place.vertex!r} died", self._suspect(worker))
-        for payload, _, trace in self.pool.lost(worker):
-            self.on_error.give_up(payload)
-            if trace is not None:
-                self._note([], [m.Ack(trace.root, trace.id, time.time())])
+        if spec.kind != "operator" or spec.keyed or spec.host.threads or worker.saving:
+            suspects = self.workers.suspected(None if spec.host.threads else worker)
+            raise WorkerDied(f"a worker of {spec.place.vertex!r} died", suspects)
+        for item in self.workers.lost(worker):
+            self._give_up(item)
         self._resize()
 
-    def _suspect(self, worker: Worker) -> int | None:
-        """The fingerprint of the tuple in hand, if it is the only one that can have killed the
-        worker: threads die together."""
-        if self.spec.host.threads and len(self.pool.workers) > 1:
-            return None
-        in_hand = worker.given[0] if worker.given else []
-        return zlib.crc32(in_hand[0][0]) if len(in_hand) == 1 else None
+    def _give_up(self, item: Item) -> None:
+        """A tuple is not processed, because it kills its workers."""
+        payload, _, trace = item
+        self.on_error.give_up(payload)
+        if trace is not None:
+            self.tracing.ended(trace.root, trace.id)
 
     def _resize(self) -> None:
-        """As many workers as wanted. After a worker's death, until what killed it is behind us,
-        tuples are given out singly, and to one thread, so that the culprit is known."""
-        careful = self.spec.careful and self.batch == self.first_batch
-        self.pool.max_helping = 1 if careful else self.spec.max_bundle
-        self.pool.resize(1 if careful and self.spec.host.threads else self.wanted)
-
-    def _note(self, roots: list[m.Root], acks: list[m.Ack]) -> None:
-        if roots or acks:
-            self.roots += roots
-            self.acks += acks
-            if self.traces_due is None:
-                self.traces_due = time.monotonic() + _REPORT_TRACES_S
-
-    # the end of a batch
-
-    def _try_to_end(self) -> None:
-        """All input has come: once it is processed and sent, have the workers end the batch."""
-        if not self.pool.idle or not self.emitter.sent_all or not self.pool.processors:
-            return
-        if self.emitter.unacknowledged and not self.settled:
-            self.phase = Phase.SETTLING
-            self.settle_by = time.monotonic() + _SETTLE_S
-            self.channel.send(m.Settle())
-        else:
-            self._end()
-
-    def _end(self) -> None:
-        self.phase = Phase.ENDING
-        for worker in self.pool.workers:
-            if worker.pid is not None and not worker.ended:
-                worker.link.send(m.encode(m.End()))
-
-    def _try_to_save(self) -> None:
-        """Workers have ended the batch and all is sent: save it and let the task end."""
-        ended = all(w.ended for w in self.pool.workers if w.pid is not None)
-        if not ended or not self.pool.idle or not self.emitter.sent_all:
-            return
-        assert self.batch is not None
-        assert self.receiver.task is not None
-        self.on_error.end()
-        self.store.save(self.batch, self.spec.epoch, self.changed, self.emitter.parked())
-        self.phase = Phase.WAITING
-        self.receiver.task.send(END)
+        """As many workers as wanted; while a thread's death is not cleared up one thread works
+        alone, so that the culprit is known."""
+        alone = self.spec.host.threads and self.workers.watched
+        self.workers.resize(1 if alone else self.wanted)
 
     # the channel
 
@@ -378,42 +400,62 @@ class ElasticExecutor:
         match message:
             case m.Resize():
                 self.wanted = message.processors
-                if self.phase in (Phase.RUNNING, Phase.DRAINING):
+                if self.workers.all and not self.workers.hold:
                     self._resize()
             case m.Poll():
                 self.channel.send(report(self, message.number))
             case m.StopSource():
-                self.source_stopped = self.exhausted = True
-                for worker in self.pool.workers:
-                    if self.phase is Phase.RUNNING and not worker.ended:
-                        worker.link.send(m.encode(m.End()))
+                self.exhausted = True
+                for worker in self.workers.all:
+                    worker.link.send(m.encode(m.Stop()))
             case m.Inject():
-                self.injector.take(message)
-            case m.Injected():
-                self.emitter.acknowledge(message.number)
-            case m.SettleFor():
-                self.channel.send(m.SettledFor(message.sender))
-            case m.Settled():
-                self.settled, self.settle_by = True, None
-                self.phase = Phase.DRAINING
+                self._inject(message.row)
+            case m.Commit():
+                self.commits.ask(message)
+            case m.Expect():
+                self.commits.expect(message)
+            case m.Committed():
+                self.commits.committed()
+                self._end_batch()
+            case m.Welcome():
+                self.welcome = message
+                self._begin()
+            case m.Time():
+                self.tracing.learn(message)
             case m.Finish():
-                self._finish(message.committed)
+                self._finish()
 
-    def _hand_over(self, number: int, row: bytes, count: int) -> None:
-        assert self.batch is not None
-        self.channel.send(m.Feedback(number, self.batch, row, count))
+    def _inject(self, row: bytes) -> None:
+        """Send on feedback, down from the top. It goes before what the source reads; a loop that
+        gains more than it loses ends the topology before it takes all memory."""
+        self.emitter.pass_on(row)
+        spec, emitter = self.spec, self.emitter
+        most, most_bytes = _LOOP_BOUND * spec.max_queue, _LOOP_BOUND * spec.queue_bytes
+        if len(emitter.rows) > most or emitter.rows_bytes > most_bytes:
+            raise Fault(
+                f"feedback grows without bound: {len(emitter.rows)} bundles of "
+                f"{emitter.rows_bytes} bytes wait; a loop must lose more tuples than it gains, or "
+                "have room for a burst: raise spark.sojourn.maxQueue or maxQueueBytes",
+                True,
+            )
 
-    def _finish(self, committed: int | None) -> None:
+    def _finish(self) -> None:
         self.finish_at = time.monotonic() + _FINISH_S
         self.receiver.close()
-        self.on_error.close(committed)
-        for worker in self.pool.workers:
-            worker.link.send(m.encode(m.Close(committed)))
+        self.on_error.close()
+        for worker in self.workers.all:
+            worker.link.send(m.encode(m.Close()))
 
     def behind_s(self) -> float | None:
         """How far a source is behind its intended arrivals: as it was when it last read, and
         growing while it is held back."""
         if self.intended_s is None:
             return None
-        held = any(worker.link in self.loop.paused for worker in self.pool.workers)
-        return max(0.0, time.time() - self.intended_s if held else self.lag_s)
+        held = any(worker.link in self.loop.paused for worker in self.workers.all)
+        return max(0.0, time.monotonic() - self.intended_s if held else self.lag_s)
+
+
+def full_disk(what: str, error: OSError) -> str:
+    """One clear message."""
+    where = f" ({error.filename})" if error.filename else ""
+    return f"{what}: the disk is full{where}; make room: nothing that was committed is lost"

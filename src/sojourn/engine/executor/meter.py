@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Meter:
-    """Sums since the start, and tuples received and sent in the running batch. Times are of a
-    clock that does not jump."""
+    """Sums since the start. Times are of a clock that does not jump."""
 
     started_s: float
     arrivals: int = 0
@@ -22,8 +21,6 @@ class Meter:
     dropped: int = 0
     shed: int = 0
     emitted: Counter[str] = field(default_factory=Counter)
-    batch_in: int = 0
-    batch_out: int = 0
     processors: int = 0
     processor_s: float = 0.0
     processors_since_s: float = 0.0
@@ -34,13 +31,11 @@ class Meter:
     def begin(self) -> None:
         """A batch begins. What arrives next was held up between the batches, and comes in a rush
         until it has caught up; its gaps say nothing about the stream."""
-        self.batch_in = self.batch_out = 0
         self.held_up = True
 
     def arrived(self, count: int, now_s: float) -> None:
         """That many tuples came at once: one gap since the last, and none between them."""
         self.arrivals += count
-        self.batch_in += count
         if self.held_up:
             self.held_up = False
             if self.last_arrival_s is not None:
@@ -67,12 +62,9 @@ class Meter:
         self.service_s += seconds
         self.service_s2 += squares
 
-    def sent(self, edge: str, count: int, feedback: bool) -> None:
-        """That many tuples went out over an edge. Feedback counts as sent in the batch, and by the
-        executor, that hands it to Spark."""
+    def sent(self, edge: str, count: int) -> None:
+        """That many tuples went out over an edge."""
         self.emitted[edge] += count
-        if not feedback:
-            self.batch_out += count
 
     def employs(self, processors: int, now_s: float) -> None:
         """So many processors are there from now on."""

@@ -1,15 +1,15 @@
 """What becomes of tuples that cannot be processed: `on_error` says whether the topology fails, they
-are dropped, or put aside in one JSONL file per batch under the checkpoint. All are counted."""
+are dropped, or put aside in JSONL files under the checkpoint. All are counted."""
 
 import subprocess
 import sys
-import zlib
+from collections.abc import Callable
 
+from sojourn import durable
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import Bundle, Trace
 from sojourn.engine.wire.spec import ExecutorSpec
-from sojourn.sinks import Sink, jsonl
+from sojourn.sinks import Sink, Staged, jsonl
 
 _KILLED = "it killed its worker twice"
 _SHOW_S = 10.0
@@ -29,40 +29,35 @@ class OnError:
 
     def __init__(self, spec: ExecutorSpec, meter: Meter) -> None:
         self.spec, self.meter = spec, meter
-        self.directory = spec.checkpoint / "sojourn" / "dead-letters" / spec.place.vertex
         self.sink: Sink | None = None
-        self.now = (0, 0)
+        self.later: list[m.DeadLetter] = []
+        self.made_cut: Callable[[], Staged] = Staged
 
-    def begin(self, batch: int, epoch: int) -> None:
-        """A batch starts."""
-        self.now = (batch, epoch)
-        staged = self.directory / "_staging" / f"part-{self.spec.place.executor}"
-        if self.sink is None and staged.is_dir():
-            self._open()
-        elif self.sink is not None:
-            self.sink.begin(batch, epoch)
-
-    def end(self) -> None:
-        """The batch is complete."""
+    def cut(self) -> None:
+        """All failures of the interval are known."""
         if self.sink is not None:
-            self.sink.end()
+            self.made_cut = self.sink.cut()
+        later, self.later = self.later, []
+        self._write(later)
 
-    def close(self, committed: int | None) -> None:
+    def take_cut(self) -> Callable[[], Staged]:
+        """What makes the interval's dead letters durable."""
+        made, self.made_cut = self.made_cut, Staged
+        return made
+
+    def close(self) -> None:
         """The topology stops."""
-        if self.sink is not None and committed is not None:
-            self.sink.close(committed)
+        if self.sink is not None:
+            self.sink.close()
 
-    def failed(self, letters: list[m.DeadLetter]) -> None:
-        """User code raised for these, and is to go on."""
+    def failed(self, letters: list[m.DeadLetter], after_cut: bool = False) -> None:
+        """User code raised for these, and is to go on. They wait, if they are of the interval
+        after a cut that is not complete yet."""
         self.meter.dropped += len(letters)
-        if self.spec.on_error != "dead-letter":
-            return
-        for letter in letters:
-            if self.sink is None:
-                self._open()
-            assert self.sink is not None
-            operator = self.spec.place.vertex
-            self.sink.write({"operator": operator, "value": letter.shown, "error": letter.error})
+        if after_cut:
+            self.later += letters
+        else:
+            self._write(letters)
 
     def give_up(self, payload: bytes) -> None:
         """A tuple kills its workers."""
@@ -71,30 +66,15 @@ class OnError:
             raise Fault(f"{what}: processing {_shown(payload)} killed its worker twice", True)
         self.failed([m.DeadLetter(_shown(payload), _KILLED)])
 
-    def without_guilty(self, bundle: Bundle) -> tuple[Bundle, list[Trace]]:
-        """A bundle without the tuples that have killed their worker before every restart, and the
-        traces of those."""
-        traces = {trace.index: trace for trace in bundle.traces}
-        kept = Bundle([], [], [])
-        ended = []
-        for i, payload in enumerate(bundle.payloads):
-            trace = traces.get(i)
-            if zlib.crc32(payload) in self.spec.guilty:
-                self.give_up(payload)
-                if trace is not None:
-                    ended.append(trace)
-                continue
-            if trace is not None:
-                kept.traces.append(Trace(len(kept.payloads), trace.root, trace.id))
-            kept.payloads.append(payload)
-            if bundle.shards:
-                kept.shards.append(bundle.shards[i])
-        return kept, ended
-
-    def _open(self) -> None:
-        self.sink = jsonl(self.directory)
-        self.sink.open(self.spec.place.executor)
-        self.sink.begin(*self.now)
+    def _write(self, letters: list[m.DeadLetter]) -> None:
+        if self.spec.on_error != "dead-letter":
+            return
+        for letter in letters:
+            if self.sink is None:
+                self.sink = jsonl(durable.private_directory(self.spec.letters))
+                self.sink.open(self.spec.place.executor, self.spec.epoch)
+            operator = self.spec.place.vertex
+            self.sink.write({"operator": operator, "value": letter.shown, "error": letter.error})
 
 
 def _shown(payload: bytes) -> str:

@@ -1,9 +1,10 @@
 """The entrance of an executor: lets in the Spark task of each batch, once it has shown the secret,
-and hands on what it sends. Feeds the batch's life in `executor`, and the emitter with how many
-rows Spark has taken."""
+opens the rows it sends, counts them and hands on their bundles. Feeds the workers' queues, the
+commit with what came late, and the emitter with how many rows Spark has taken."""
 
 import contextlib
 import hmac
+import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +13,10 @@ from pathlib import Path
 import msgspec
 
 from sojourn.engine.executor.loop import Loop
-from sojourn.engine.wire.bundle import Link
-from sojourn.engine.wire.spec import NO_BATCH, Attach
+from sojourn.engine.wire.bundle import Bundle, Link, Seal
+from sojourn.engine.wire.spec import END, NO_BATCH, Attach
+
+_log = logging.getLogger("sojourn")
 
 
 @dataclass(frozen=True)
@@ -21,23 +24,65 @@ class Callbacks:
     """Whom the receiver tells."""
 
     attached: Callable[[int], None]  # a task came for this batch
-    arrived: Callable[[list[bytes]], None]  # rows of its partition, and END
+    arrived: Callable[[Bundle, bool], None]  # a bundle, and whether its sender had not cut yet
+    ended: Callable[[], None]  # all of the batch's rows have come
     taken: Callable[[int], None]  # so many rows of ours are with Spark
     gone: Callable[[], None]  # the task has closed its end
 
 
 class Receiver:
     """One task at a time: a link for rows both ways, and one on which it tells what was taken,
-    heard also while no more rows are read."""
+    heard also while no more rows are read.
+
+    Rows are counted by whether they were sent before or after their senders' last cut. A row whose
+    sender is one cut ahead of us waits until we have made ours."""
 
     def __init__(
-        self, loop: Loop, listener: socket.socket, secret: bytes, callbacks: Callbacks
+        self,
+        loop: Loop,
+        listener: socket.socket,
+        secret: bytes,
+        seal: Seal,
+        callbacks: Callbacks,
     ) -> None:
-        self.loop, self.listener, self.secret = loop, listener, secret
+        self.loop, self.listener, self.secret, self.seal = loop, listener, secret, seal
         self.callbacks = callbacks
         self.task: Link | None = None
         self.counts: Link | None = None
+        self.open = False  # whether bundles can be handed on
+        self.interval = 0
+        self.before = 0
+        self.since = 0
+        self.early: list[tuple[int, Bundle]] = []
         loop.add(listener, self._accept)
+
+    @property
+    def received(self) -> int:
+        """Rows that have come, ever."""
+        return self.before + self.since + len(self.early)
+
+    def cut(self, interval: int) -> None:
+        """A new interval begins: what is sent in the ones before it comes late from now on."""
+        self.interval = interval
+        self.before += self.since
+        self.since = 0
+
+    def hand_on_early(self) -> None:
+        """Hand on what could not be handed on when it came."""
+        early, self.early = self.early, []
+        for interval, bundle in early:
+            self._hand_on(interval, bundle)
+
+    def _hand_on(self, interval: int, bundle: Bundle) -> None:
+        if not self.open or interval > self.interval:
+            self.early.append((interval, bundle))
+            return
+        late = interval < self.interval
+        if late:
+            self.before += 1
+        else:
+            self.since += 1
+        self.callbacks.arrived(bundle, late)
 
     def detach(self) -> None:
         """Forget the task; the next one may come."""
@@ -85,7 +130,7 @@ class Receiver:
         self.task = link
         self.loop.add(link, self._read_task)
         self.callbacks.attached(attach.batch)
-        self.callbacks.arrived(frames[1:])
+        self._rows(frames[1:])
 
     def _read_task(self) -> None:
         assert self.task is not None
@@ -93,7 +138,18 @@ class Receiver:
         if frames is None:
             self.callbacks.gone()
         else:
-            self.callbacks.arrived(frames)
+            self._rows(frames)
+
+    def _rows(self, frames: list[bytes]) -> None:
+        for frame in frames:
+            if frame == END:
+                self.callbacks.ended()
+                continue
+            opened = self.seal.opened(frame)
+            if opened is None:
+                _log.warning("a row of %d bytes that is not ours is left out", len(frame))
+            else:
+                self._hand_on(*opened)
 
     def _read_counts(self) -> None:
         assert self.counts is not None

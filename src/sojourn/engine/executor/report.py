@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 def report(executor: "ElasticExecutor", number: int) -> m.Report:
     """All sums so far, and how things stand now."""
-    now, meter, pool = time.monotonic(), executor.meter, executor.pool
-    meter.employs(pool.processors, now)
+    now, meter, workers = time.monotonic(), executor.meter, executor.workers
+    meter.employs(workers.processors, now)
     return m.Report(
         vertex=executor.spec.place.vertex,
         executor=executor.spec.place.executor,
-        processors=pool.processors,
+        processors=workers.processors,
         wanted=executor.wanted,
-        queue=pool.waiting + pool.given,
+        queue=workers.waiting + workers.given,
         arrivals=meter.arrivals,
         gaps=meter.gaps,
         gap_s=meter.gap_s,
@@ -34,10 +34,9 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         lag_s=executor.behind_s(),
         started_s=meter.started_s,
         at_s=now,
-        batch=-1 if executor.batch is None else executor.batch,
-        batch_in=meter.batch_in,
-        batch_out=meter.batch_out,
-        idle=pool.idle and executor.emitter.idle and not executor.injector.waiting,
+        received=executor.receiver.received,
+        sent=sum(executor.emitter.sent.values()),
+        idle=executor.receiver.open and workers.idle and executor.emitter.idle,
         exhausted=executor.exhausted,
         number=number,
     )

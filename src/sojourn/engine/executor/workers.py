@@ -6,8 +6,9 @@ to a worker (the second tier of the map; the first, key to shard, is fixed). A s
 its routing pauses, a label goes down the old worker's queue, when it surfaces the state is handed
 over, the map changes and what came meanwhile follows. Per-key order holds throughout."""
 
-from collections import deque
-from collections.abc import Callable
+import hashlib
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from sojourn.engine.wire import messages as m
@@ -18,8 +19,14 @@ from sojourn.shards import evened
 # one at a time would cost more than it gains; above it, tuples would wait behind one worker
 # while another is idle.
 _GRAIN_S = 0.001
+_HELPING_BYTES = 1 << 20
 
 Item = tuple[bytes, int, Trace | None]
+
+
+def digest(payload: bytes) -> bytes:
+    """By which a tuple is known again after a restart."""
+    return hashlib.blake2b(payload, digest_size=16).digest()
 
 
 @dataclass(eq=False)
@@ -33,7 +40,10 @@ class Worker:
     retiring: bool = False
     shards: int = 0
     labels: int = 0
-    ended: bool = False
+    alone: bool = False  # what it has in hand is a suspect, and nothing else
+    cutting: bool = False  # it was told of a cut and has not answered
+    saving: bool = False  # nor said that all is on disk
+    saves_to: str = ""  # the name of the file
 
 
 @dataclass
@@ -44,8 +54,11 @@ class Move:
     held: list[Item] = field(default_factory=list)
 
 
-class Pool:
-    """Workers that come and go while tuples flow."""
+class Workers:
+    """Workers that come and go while tuples flow.
+
+    Tuples in `watched`, by their digest, may have killed a worker before the last restart: each is
+    given out alone, and those that are `guilty` not at all."""
 
     def __init__(
         self,
@@ -53,34 +66,74 @@ class Pool:
         keyed: bool,
         own_shards: list[int],
         max_bundle: int,
+        watched: Collection[bytes] = (),
+        guilty: Collection[m.Suspect] = (),
+        give_up: Callable[[Item], None] = lambda _item: None,
     ) -> None:
         self.start_worker = start_worker
         self.keyed = keyed
         self.own_shards = own_shards
         self.max_helping = max_bundle
-        self.workers: list[Worker] = []
+        self.watched = {*watched, *(suspect.digest for suspect in guilty)}
+        self.guilty = set(guilty)
+        self.give_up = give_up
+        self.seen: Counter[bytes] = Counter()
+        self.convicted: list[bytes] = []
+        self.all: list[Worker] = []
         self.shared: deque[Item | int] = deque()
         self.owner: dict[int, Worker] = {}
         self.moves: dict[int, Move] = {}
+        self.travelling = 0  # labels that were given out and have not surfaced
         self.waiting = 0
+        self.waiting_bytes = 0
         self.given = 0
         self.service_s = 0.01
         self.suspects: dict[bytes, int] = {}
+        self.hold = False  # give out nothing
+        self.no_moves = False  # give out no labels: a cut waits for shards that are on their way
 
     @property
     def processors(self) -> int:
         """Workers that take tuples."""
-        return sum(1 for w in self.workers if w.pid is not None and not w.retiring)
+        return sum(1 for w in self.all if w.pid is not None and not w.retiring)
 
     @property
     def idle(self) -> bool:
         """Whether every tuple that came is processed."""
         return not self.waiting and not self.given and not self.moves
 
+    @property
+    def may_cut(self) -> bool:
+        """Whether no shard is on its way from one worker to another, and none of them is still
+        busy with the last cut. Labels that still wait in a queue do no harm."""
+        return not self.travelling and not any(w.saving for w in self.all)
+
+    @property
+    def open(self) -> bool:
+        """Whether tuples can be put."""
+        return bool(self.owner) if self.keyed else self.processors > 0
+
+    def queued(self) -> Iterator[Item]:
+        """What waits, in an order in which each shard's tuples stand as they came."""
+        queues = [w.queue for w in self.all] if self.keyed else [self.shared]
+        for queue in queues:
+            for item in queue:
+                if not isinstance(item, int):
+                    yield item
+        for move in self.moves.values():
+            yield from move.held
+
+    def in_hand(self) -> Iterator[Item]:
+        """What workers were given and have not answered."""
+        for worker in self.all:
+            for items in worker.given:
+                yield from items
+
     def put(self, bundle: Bundle) -> None:
         """Queue the tuples of a bundle."""
         traces = {trace.index: trace for trace in bundle.traces}
         self.waiting += len(bundle.payloads)
+        self.waiting_bytes += sum(map(len, bundle.payloads))
         if not self.keyed:
             self.shared.extend(
                 (payload, -1, traces.get(i)) for i, payload in enumerate(bundle.payloads)
@@ -102,24 +155,26 @@ class Pool:
 
     def resize(self, wanted: int) -> None:
         """Start or retire workers until there are `wanted`."""
-        staying = [w for w in self.workers if not w.retiring]
+        staying = [w for w in self.all if not w.retiring]
         for _ in range(wanted - len(staying)):
             queue = deque() if self.keyed else self.shared
-            self.workers.append(Worker(self.start_worker(), queue))
+            self.all.append(Worker(self.start_worker(), queue))
         for worker in staying[wanted:]:
             worker.retiring = True
         self.balance()
-        for worker in [w for w in self.workers if w.retiring]:
-            self._retire_if_done(worker)
+        for worker in [w for w in self.all if w.retiring]:
+            self.retire_if_done(worker)
         self.pump()
 
     def balance(self) -> None:
         """Move shards until every worker that stays has its even share, and others none."""
         if not self.keyed:
             return
-        # A worker that is not ready yet gets no shard as long as another one can serve it.
-        staying = [w for w in self.workers if not w.retiring and w.pid is not None]
-        if not staying:
+        # A worker that is not ready yet gets no shard as long as another one can serve it; but
+        # at the start all wait for all, so that none loads what is another's a moment later.
+        staying = [w for w in self.all if not w.retiring and w.pid is not None]
+        starting = any(w.pid is None and not w.retiring for w in self.all)
+        if not staying or (starting and not self.owner):
             return
         owned: dict[Worker, list[int]] = {worker: [] for worker in staying}
         homeless = []
@@ -157,17 +212,18 @@ class Pool:
         worker.pid = pid
         self.balance()
         self.pump()
-        self._retire_if_done(worker)
+        self.retire_if_done(worker)
 
     def taken(self, worker: Worker, shard: int, state: bytes | None) -> None:
         """A label has surfaced: hand the shard over."""
         move = self.moves.pop(shard)
         worker.labels -= 1
+        self.travelling -= 1
         self.owner[shard] = move.to
         move.to.link.send(m.encode(m.GiveShard(shard, state)))
         move.to.queue.extend(move.held)
         self._give(move.to)
-        self._retire_if_done(worker)
+        self.retire_if_done(worker)
         # The new owner may have been told to retire while the shard was on its way.
         if move.to.retiring:
             self.balance()
@@ -175,6 +231,7 @@ class Pool:
     def done(self, worker: Worker, done: m.Done) -> list[Item]:
         """A worker has answered; returns what it was given."""
         items = worker.given.popleft()
+        worker.alone = False
         self.given -= len(items)
         if done.served:
             mean = done.elapsed_s / done.served
@@ -182,15 +239,15 @@ class Pool:
         if self.suspects:
             for payload, _, _ in items:
                 self.suspects.pop(payload, None)
-        self._retire_if_done(worker)
-        if worker in self.workers:
+        self.retire_if_done(worker)
+        if worker in self.all:
             self._give(worker)
         return items
 
     def lost(self, worker: Worker) -> list[Item]:
         """A worker died without a key: what it had goes back to the front, to be given out one
         at a time. Returns the tuples that have now cost a second worker."""
-        self.workers.remove(worker)
+        self.all.remove(worker)
         guilty = []
         chunks = list(worker.given)
         worker.given.clear()
@@ -206,23 +263,34 @@ class Pool:
                         self.suspects[item[0]] = died
                     self.shared.appendleft(item)
                     self.waiting += 1
+                    self.waiting_bytes += len(item[0])
         return guilty
+
+    def suspected(self, worker: Worker | None) -> list[m.Suspect]:
+        """The tuples that a worker was busy with, or any of them, as threads die together: one may
+        have killed it."""
+        busy = self.all if worker is None else [worker]
+        in_hand = [item for w in busy if w.given for item in w.given[0]]
+        return [
+            m.Suspect(known, max(1, self.seen[known]))
+            for known in (digest(payload) for payload, _, _ in in_hand)
+        ]
 
     def pump(self) -> None:
         """Give out what waits, to the workers with least in hand first."""
         if self.keyed:
-            for worker in self.workers:
+            for worker in self.all:
                 self._give(worker)
             return
-        while self.shared:
-            free = [w for w in self.workers if self._takes(w)]
-            if not free:
-                return
-            worker = min(free, key=lambda w: len(w.given))
-            self._give_one(worker)
+        giving = True
+        while self.shared and giving:
+            free = [w for w in self.all if self._takes(w)]
+            giving = bool(free) and self._give_one(min(free, key=lambda w: len(w.given)))
 
     def _takes(self, worker: Worker) -> bool:
         if worker.pid is None or (worker.retiring and not self.keyed):
+            return False
+        if self.hold or worker.alone:
             return False
         # A second helping in advance keeps a quick worker busy during the round trip.
         return len(worker.given) < (2 if self.service_s < _GRAIN_S else 1)
@@ -231,32 +299,36 @@ class Pool:
         if not self.keyed:
             self.pump()
             return
-        while worker.queue and self._takes(worker):
-            self._give_one(worker)
+        while worker.queue and self._takes(worker) and self._give_one(worker):
+            continue
 
-    def _give_one(self, worker: Worker) -> None:
-        """The next helping, or the label that stands first in the queue."""
+    def _give_one(self, worker: Worker) -> bool:
+        """The next helping, or the label that stands first in the queue. Whether that was
+        possible."""
         queue = worker.queue
         first = queue[0]
         if isinstance(first, int):
+            if self.no_moves:
+                return False
             queue.popleft()
+            self.travelling += 1
             worker.link.send(m.encode(m.TakeShard(first)))
-            return
-        most = max(1, min(self.max_helping, int(_GRAIN_S / max(self.service_s, 1e-9))))
-        if not self.keyed:
-            most = max(1, min(most, -(-len(queue) // max(1, len(self.workers)))))
-        items: list[Item] = []
-        while queue and len(items) < most:
-            item = queue[0]
-            if isinstance(item, int):
-                break
-            if self.suspects and item[0] in self.suspects and items:
-                break
-            items.append(item)
+            return True
+        alone = self._is_suspect(first)
+        if alone and worker.given:
+            return False  # until it can be given by itself
+        if alone and self._is_guilty(first):
             queue.popleft()
-            if self.suspects and item[0] in self.suspects:
-                break
-        self.waiting -= len(items)
+            self._taken_out(first)
+            self.give_up(first)
+            return True
+        items = [first] if alone else self._helping(queue)
+        for item in items:
+            queue.popleft()
+            self._taken_out(item)
+        if alone and self.watched:
+            self.seen[digest(first[0])] += 1
+        worker.alone = alone
         self.given += len(items)
         worker.given.append(items)
         work = m.Work(
@@ -265,11 +337,52 @@ class Pool:
             [Trace(i, t.root, t.id) for i, (_, _, t) in enumerate(items) if t is not None],
         )
         worker.link.send(encode(work))
+        return True
 
-    def _retire_if_done(self, worker: Worker) -> None:
+    def _helping(self, queue: deque[Item | int]) -> list[Item]:
+        """As many of the first tuples as are worth handing over together."""
+        most = max(1, min(self.max_helping, int(_GRAIN_S / max(self.service_s, 1e-9))))
+        if not self.keyed:
+            most = max(1, min(most, -(-len(queue) // max(1, len(self.all)))))
+        items: list[Item] = []
+        size = 0
+        for item in queue:
+            if len(items) >= most or size >= _HELPING_BYTES or isinstance(item, int):
+                break
+            if items and self._is_suspect(item):
+                break
+            items.append(item)
+            size += len(item[0])
+        return items
+
+    def _taken_out(self, item: Item) -> None:
+        self.waiting -= 1
+        self.waiting_bytes -= len(item[0])
+
+    def _is_suspect(self, item: Item) -> bool:
+        if self.suspects and item[0] in self.suspects:
+            return True
+        return bool(self.watched) and digest(item[0]) in self.watched
+
+    def _is_guilty(self, item: Item) -> bool:
+        """Whether it is the very tuple that was found guilty, not only one of its like."""
+        if not self.guilty:
+            return False
+        known = digest(item[0])
+        found = m.Suspect(known, self.seen[known] + 1)
+        if found not in self.guilty:
+            return False
+        self.guilty.remove(found)
+        self.seen[known] += 1
+        self.convicted.append(known)
+        return True
+
+    def retire_if_done(self, worker: Worker) -> None:
+        """Let a worker go that is to leave and has nothing left to do."""
         busy = worker.given or worker.labels or (self.keyed and (worker.queue or worker.shards))
-        if worker.retiring and worker in self.workers and not busy:
+        busy = busy or worker.saving
+        if worker.retiring and worker in self.all and not busy:
             incoming = any(move.to is worker for move in self.moves.values())
             if not incoming and worker.pid is not None:
-                worker.link.send(m.encode(m.Close(None)))
-                self.workers.remove(worker)
+                worker.link.send(m.encode(m.Close()))
+                self.all.remove(worker)

@@ -1,5 +1,6 @@
 """What runs inside a Spark task: a pump between the rows of its partition and the elastic executor
 of that partition, over a Unix socket in a private directory. Starts the executor if there is none.
+A level's lane has no executor: its task sends rows for later levels on as they come.
 
 It looks at no tuple. Rows go to the executor as they come; what comes back goes on to the next
 stage, each time the executor has nothing more ready followed by an empty row per partition
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sojourn.engine.wire.bundle import encode, send_frame
-from sojourn.engine.wire.layout import Place
+from sojourn.engine.wire.bundle import LENGTH_BYTES, PREFIX, encode, send_frame
+from sojourn.engine.wire.layout import Place, next_partition
 from sojourn.engine.wire.spec import END, NO_BATCH, Attach
 
 SCHEMA = "pid int, data binary"
@@ -29,12 +30,20 @@ _LONGEST_PATH = 107
 
 @dataclass(frozen=True)
 class Task:
-    """One level of the query: for every partition, the pickled spec of its executor."""
+    """One level of the query: for every partition but the lane's, the pickled spec of its
+    executor."""
 
     specs: tuple[bytes, ...]
     places: tuple[Place, ...]
+    lanes: tuple[int, ...]
+    level: int
     run: str
     secret: bytes
+
+    @property
+    def partitions(self) -> int:
+        """How many there are at this level."""
+        return len(self.specs) + (self.lanes[self.level] >= 0)
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The function that mapInArrow calls."""
@@ -44,6 +53,9 @@ class Task:
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
+        if partition == self.lanes[self.level]:
+            yield from self._waved_through(batches)
+            return
         batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         sock = _connect(self.run, self.places[partition], self.specs[partition])
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -61,6 +73,15 @@ class Task:
         pump.join()
         if pump.error is not None:
             raise pump.error
+
+    def _waved_through(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Rows for later levels, unopened."""
+        for batch in batches:
+            for row in batch.column(1).to_pylist():
+                if row is not None:
+                    level, target, _ = PREFIX.unpack_from(row)
+                    pid = next_partition(self.lanes, self.level, level, target)
+                    yield _record_batch([pid, pid], [row, None])
 
 
 def _hush_broken_pipes() -> None:
@@ -104,9 +125,6 @@ class _Pump(threading.Thread):
 def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
     """Record batches of what the executor sends, until it says that the batch is over; says over
     `taken` how many rows Spark has taken."""
-    import pyarrow as pa
-
-    schema = pa.schema([("pid", pa.int32()), ("data", pa.binary())])
     buffer, room = bytearray(), memoryview(bytearray(_READ_BYTES))
     touched: set[int] = set()
     while True:
@@ -117,17 +135,18 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
         pids: list[int] = []
         rows: list[bytes | None] = []
         ended, start = False, 0
-        while len(buffer) - start >= 4:
-            size = int.from_bytes(buffer[start : start + 4], "little")
-            end = start + 4 + size
+        while len(buffer) - start >= LENGTH_BYTES:
+            head = start + LENGTH_BYTES
+            size = int.from_bytes(buffer[start:head], "little")
+            end = head + size
             if len(buffer) < end:
                 break
             if size == len(END):
                 ended = True
             else:
-                pid = int.from_bytes(buffer[start + 4 : start + 6], "little")
+                pid = int.from_bytes(buffer[head : head + 2], "little")
                 pids.append(pid)
-                rows.append(bytes(buffer[start + 6 : end]))
+                rows.append(bytes(buffer[head + 2 : end]))
                 touched.add(pid)
             start = end
         del buffer[:start]
@@ -137,13 +156,19 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
             touched.clear()
         if pids:
             sent = len(rows) - rows.count(None)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(pids, pa.int32()), pa.array(rows, pa.binary())], schema=schema
-            )
+            yield _record_batch(pids, rows)
             if not ended:
                 send_frame(taken, sent.to_bytes(2, "little"))
         if ended:
             return
+
+
+def _record_batch(pids: list[int], rows: list[bytes | None]) -> Any:
+    import pyarrow as pa
+
+    schema = pa.schema([("pid", pa.int32()), ("data", pa.binary())])
+    arrays = [pa.array(pids, pa.int32()), pa.array(rows, pa.binary())]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _connect(run: str, place: Place, spec: bytes) -> socket.socket:

@@ -3,11 +3,21 @@ down. Executors connect out to the driver; both sides prove that they hold the t
 (CURVE), and without them nothing is read of a connection.
 
 The keys reach executors inside Spark's own closure. The driver listens on loopback unless the
-topology runs on a cluster."""
+topology runs on a cluster.
+
+Nothing but samples gets lost on the way, and nobody waits for it: what a full socket does not take
+stays in order in a backlog, which is bounded. Should a connection break, what was on it is lost,
+so it is not taken up again: the executor ends, and the topology goes back to what is committed.
+
+Both ends say every so often that they are there, because a network that is cut closes no
+connection. Only executors judge by that. The driver does not: an executor whose messages it is too
+slow to read would seem silent to it."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
@@ -15,10 +25,20 @@ from zmq.utils.monitor import recv_monitor_message
 
 from sojourn.engine.wire import messages as m
 
-# How long an executor waits for a lost driver before it ends itself.
-LOST_AFTER_S = 3.0
+HEARTBEAT_S = 0.5
+# How long an executor hears nothing of the driver until it ends itself. A driver that pauses for
+# less is waited for.
+LOST_AFTER_S = 4.0
 # How long one that starts tries to reach the driver.
 JOIN_AFTER_S = 10.0
+RECONNECT_S = 1.0
+# Messages in a socket, each way. An executor that reads none may have more: while it is full it
+# does not hear the driver either.
+HIGH_WATER = 1000
+CLIENT_RECEIVES = 10_000
+MAX_BACKLOG = 64 << 20
+_MOST_AT_ONCE = 10_000
+_CLOSE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -31,23 +51,50 @@ class ChannelKeys:
     client_secret: bytes
 
 
-class ChannelServer:
-    """The driver's end: one socket, used by one thread."""
+class _Backlog:
+    """Frames that a full socket did not take, in order."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self) -> None:
+        self.frames: deque[bytes] = deque()
+        self.bytes = 0
+
+    def add(self, frame: bytes) -> None:
+        self.frames.append(frame)
+        self.bytes += len(frame)
+
+    def send_on(self, takes: Callable[[bytes], bool]) -> None:
+        """As many as are taken."""
+        while self.frames and takes(self.frames[0]):
+            self.bytes -= len(self.frames.popleft())
+
+
+class ChannelServer:
+    """The driver's end: one socket, used by one thread. An executor that reads nothing while more
+    than `max_backlog` bytes wait for it stands in `overrun`: it gets no more messages, as some
+    would be missing."""
+
+    def __init__(
+        self, host: str, high_water: int = HIGH_WATER, max_backlog: int = MAX_BACKLOG
+    ) -> None:
         self.context = zmq.Context()
         self.authenticator = ThreadAuthenticator(self.context)
         self.authenticator.start()
         server_public, server_secret = zmq.curve_keypair()
         client_public, client_secret = zmq.curve_keypair()
         self.authenticator.configure_curve_callback("*", _Only(client_public))
+        self.max_backlog = max_backlog
+        self.backlogs: dict[bytes, _Backlog] = {}
+        self.overrun: list[bytes] = []
         self.socket = self.context.socket(zmq.ROUTER)
         self.socket.curve_server = True
         self.socket.curve_publickey = server_public
         self.socket.curve_secretkey = server_secret
         self.socket.linger = 0
         self.socket.router_handover = True  # an executor may start anew elsewhere
-        self.socket.sndhwm = self.socket.rcvhwm = 0
+        self.socket.router_mandatory = True  # a full or unknown peer is told of
+        self.socket.sndhwm = self.socket.rcvhwm = high_water
+        self.socket.heartbeat_ivl = round(HEARTBEAT_S * 1000)
+        self.socket.heartbeat_timeout = 0  # none
         port = self.socket.bind_to_random_port(f"tcp://{host}")
         self.keys = ChannelKeys(f"tcp://{host}:{port}", server_public, client_public, client_secret)
 
@@ -57,13 +104,42 @@ class ChannelServer:
 
     def send_frame(self, executor: bytes, frame: bytes) -> None:
         """The same, of a message that is encoded."""
-        self.socket.send_multipart([executor, frame])
+        if executor in self.overrun:
+            return
+        backlog = self.backlogs.get(executor)
+        if backlog is None:
+            if self._takes(executor, frame):
+                return
+            backlog = self.backlogs[executor] = _Backlog()
+        backlog.add(frame)
+        if backlog.bytes > self.max_backlog:
+            del self.backlogs[executor]
+            self.overrun.append(executor)
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room."""
+        for executor, backlog in list(self.backlogs.items()):
+            backlog.send_on(partial(self._takes, executor))
+            if not backlog.frames:
+                del self.backlogs[executor]
+
+    def _takes(self, executor: bytes, frame: bytes) -> bool:
+        """Whether a frame is off our hands: sent, or for one that is gone."""
+        try:
+            self.socket.send_multipart([executor, frame], zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EHOSTUNREACH:
+                raise
+        return True
 
     def receive(self, timeout_s: float) -> list[tuple[bytes, m.ToDriver]]:
-        """What has come, waiting for the first."""
-        found = []
+        """What has come, waiting for the first; and send what waits."""
+        self.flush()
+        found: list[tuple[bytes, m.ToDriver]] = []
         wait = self.socket.poll(round(timeout_s * 1000))
-        while wait:
+        while wait and len(found) < _MOST_AT_ONCE:
             try:
                 sender, frame = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -89,49 +165,115 @@ class _Only:
 
 
 class ChannelClient:
-    """An executor's end, for its loop: `fileno` signals that something may have come."""
+    """An executor's end, for its loop: `fileno` signals that something may have come, or that there
+    is room again. `lost_at` says when the driver is to be given up, as far as is known, `dropped`
+    how many messages with samples found no room."""
 
-    def __init__(self, keys: ChannelKeys, identity: bytes) -> None:
+    def __init__(
+        self,
+        keys: ChannelKeys,
+        identity: bytes,
+        lost_after_s: float = LOST_AFTER_S,
+        high_water: tuple[int, int] = (HIGH_WATER, CLIENT_RECEIVES),
+        max_backlog: int = MAX_BACKLOG,
+    ) -> None:
         self.context = zmq.Context()
+        self.address = keys.address
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.identity = identity
         self.socket.curve_serverkey = keys.server_public
         self.socket.curve_publickey = keys.client_public
         self.socket.curve_secretkey = keys.client_secret
-        self.socket.sndhwm = self.socket.rcvhwm = 0
+        self.socket.sndhwm, self.socket.rcvhwm = high_water
+        self.socket.heartbeat_ivl = round(HEARTBEAT_S * 1000)
+        self.socket.heartbeat_timeout = round(lost_after_s * 1000)
+        self.socket.reconnect_ivl = round(RECONNECT_S * 1000)
         self.monitor = self.socket.get_monitor_socket(
             zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
         )
+        self.max_backlog = max_backlog
+        self.backlog = _Backlog()
+        self.dropped = 0
+        self.joined = self.given_up = False
         self.lost_at: float | None = time.monotonic() + JOIN_AFTER_S
-        self.socket.connect(keys.address)
+        self.socket.connect(self.address)
 
     def fileno(self) -> int:
         """For selectors."""
         return int(self.socket.fd)
 
+    @property
+    def backlog_bytes(self) -> int:
+        """How much waits to be sent; who makes it should hold back while it is much."""
+        return self.backlog.bytes
+
     def send(self, message: m.ToDriver) -> None:
-        """To the driver."""
-        self.socket.send(m.encode(message))
+        """To the driver, at once or as soon as there is room; never waits. Samples that would have
+        to wait are dropped. A driver that lets too much wait is given up."""
+        if self.given_up:
+            return
+        frame = m.encode(message)
+        if not self.backlog.frames and self._takes(frame):
+            return
+        if isinstance(message, m.Traces):
+            self.dropped += 1
+            return
+        self.backlog.add(frame)
+        if self.backlog.bytes > self.max_backlog:
+            self._give_up()
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room."""
+        self.backlog.send_on(self._takes)
+
+    def _takes(self, frame: bytes) -> bool:
+        try:
+            self.socket.send(frame, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
 
     def receive(self, handle: Callable[[m.ToExecutor], None]) -> None:
-        """Hand on all that has come."""
+        """Hand on all that has come, and send what waits, until neither can be done. From then on
+        `fileno` signals what is new."""
         while True:
+            self.flush()
             try:
                 frame = self.socket.recv(zmq.NOBLOCK)
             except zmq.Again:
-                return
-            handle(m.decode_to_executor(frame))
+                # Looking for messages may have used up the signal that there is room.
+                undone = zmq.POLLIN | (zmq.POLLOUT if self.backlog.frames else 0)
+                if not int(self.socket.get(zmq.EVENTS)) & undone:
+                    return
+            else:
+                handle(m.decode_to_executor(frame))
 
     def read_monitor(self) -> None:
-        """Notice that the driver is gone, or back."""
+        """Notice that the driver is there, or gone."""
         while self.monitor.poll(0):
             event = recv_monitor_message(self.monitor)["event"]
-            gone = event == zmq.EVENT_DISCONNECTED
-            self.lost_at = time.monotonic() + LOST_AFTER_S if gone else None
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self.given_up:
+                self.joined, self.lost_at = True, None
+            elif event == zmq.EVENT_DISCONNECTED and self.joined:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Nothing more is sent: some of what was before it would be missing."""
+        if not self.given_up:
+            self.given_up = True
+            self.lost_at = time.monotonic()
+            self.backlog = _Backlog()
+            self.socket.linger = 0
+            self.socket.disconnect(self.address)
 
     def close(self) -> None:
         """Send what waits, for a moment."""
         self.socket.disable_monitor()
         self.monitor.close()
-        self.socket.close(linger=1000)
+        end = time.monotonic() + _CLOSE_S
+        self.flush()
+        while self.backlog.frames and (left_s := end - time.monotonic()) > 0:
+            self.socket.poll(round(left_s * 1000), zmq.POLLOUT)
+            self.flush()
+        self.socket.close(linger=0 if self.given_up else round(_CLOSE_S * 1000))
         self.context.term()

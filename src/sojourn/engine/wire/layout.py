@@ -42,15 +42,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """All places, in the order of levels and partitions, and every vertex's routes."""
+    """All places, in the order of levels and partitions, every vertex's routes, and for each level
+    its lane: the partition by which bundles for later levels pass it, -1 if none do. It has no
+    executor, so that what only passes waits behind no operator."""
 
     places: tuple[Place, ...]
     routes: dict[str, tuple[Route, ...]]
+    lanes: tuple[int, ...]
 
     @property
     def partitions(self) -> list[int]:
         """How many partitions each level has."""
-        counts = [0] * (1 + max(place.level for place in self.places))
+        counts = [int(lane >= 0) for lane in self.lanes]
         for place in self.places:
             counts[place.level] += 1
         return counts
@@ -58,7 +61,7 @@ class Layout:
     @property
     def slots(self) -> int:
         """Task slots the query holds: every partition of every level, and the clock's one."""
-        return len(self.places) + 1
+        return sum(self.partitions) + 1
 
     def of(self, vertex: str) -> list[Place]:
         """The executors of one vertex."""
@@ -104,7 +107,25 @@ def layout(topology: Topology) -> Layout:
                     )
                 )
         routes[name] = tuple(found)
-    return Layout(tuple(places), routes)
+    return Layout(tuple(places), routes, _lanes(topology, levels, places))
+
+
+def _lanes(topology: Topology, levels: dict[str, int], places: list[Place]) -> tuple[int, ...]:
+    """A partition behind those of the executors, at each level that an edge passes by. Feedback
+    starts at the source level."""
+    crossed: set[int] = set()
+    for edge in topology.edges:
+        start = 0 if edge.feedback else levels[edge.sender]
+        crossed.update(range(start + 1, levels[edge.receiver]))
+    counts = [0] * (1 + max(levels.values()))
+    for place in places:
+        counts[place.level] += 1
+    return tuple(count if level in crossed else -1 for level, count in enumerate(counts))
+
+
+def next_partition(lanes: tuple[int, ...], level: int, target: int, partition: int) -> int:
+    """Where what stands at `level` goes next, on its way to a partition of the level `target`."""
+    return partition if target == level + 1 else lanes[level + 1]
 
 
 def _check_addresses(topology: Topology, places: list[Place]) -> None:
@@ -114,8 +135,8 @@ def _check_addresses(topology: Topology, places: list[Place]) -> None:
             f"topology {topology.name!r}: the longest path has {deepest} edges; "
             f"at most {MAX_LEVEL} are possible: join some of its operators"
         )
-    if (widest := max(place.partition for place in places)) > MAX_PARTITION:
+    if (widest := max(place.partition for place in places)) >= MAX_PARTITION:
         raise InputError(
             f"topology {topology.name!r}: operators that lie equally far from the sources have "
-            f"{widest + 1} executors together; at most {MAX_PARTITION + 1} are possible"
+            f"{widest + 1} executors together; at most {MAX_PARTITION} are possible"
         )

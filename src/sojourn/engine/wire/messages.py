@@ -14,15 +14,41 @@ class Work(msgspec.Struct, array_like=True, tag="work"):
     traces: list[Trace]
 
 
-class Begin(msgspec.Struct, array_like=True, tag="begin"):
-    """A batch starts; all before it are committed."""
+class Log(msgspec.Struct, array_like=True):
+    """Tuples that were under way at a commit: those that waited where they were to be processed,
+    and those that were to be sent, each for a vertex, with its shard or -1."""
 
-    batch: int
-    epoch: int
+    own: list[tuple[bytes, int]]
+    out: dict[str, list[tuple[bytes, int]]]
 
 
-class End(msgspec.Struct, array_like=True, tag="end"):
-    """The batch is over for this worker: finish what belongs to it and answer with Ended."""
+class Save(msgspec.Struct, array_like=True, tag="save"):
+    """A commit's cut: all given before belongs to it, all after to the next. Answered with Cut at
+    once, and with Saved when it is on disk. Changed keys go to the file `path`. With `hold` a
+    source sends nothing more; with `last` a sink holds nothing back."""
+
+    commit: int
+    path: str
+    hold: bool
+    last: bool
+
+
+class Load(msgspec.Struct, array_like=True, tag="load"):
+    """Take up the saved state of these shards. With `anew` all of it counts as changed, because
+    the files are those of executors that divided the shards otherwise."""
+
+    saved: list["SavedFiles"]
+    shards: list[int]
+    anew: bool
+
+
+class SavedFiles(msgspec.Struct, array_like=True, frozen=True):
+    """Files of changed keys, oldest first, of an executor, the `executor`-th of `executors`: they
+    count for the shards that were its own."""
+
+    files: list[str]
+    executor: int
+    executors: int
 
 
 class TakeShard(msgspec.Struct, array_like=True, tag="take"):
@@ -39,14 +65,26 @@ class GiveShard(msgspec.Struct, array_like=True, tag="give"):
     state: bytes | None
 
 
+class Open(msgspec.Struct, array_like=True, tag="open"):
+    """The first thing a worker is told: where a source goes on, and what a sink held back."""
+
+    position: bytes
+    held: list[str]
+
+
+class GoOn(msgspec.Struct, array_like=True, tag="go_on"):
+    """What was held goes on."""
+
+
+class Stop(msgspec.Struct, array_like=True, tag="stop"):
+    """A source reads and sends no more."""
+
+
 class Close(msgspec.Struct, array_like=True, tag="close"):
-    """Finish; batches up to `committed` are committed. None: it is not known, so leave what is
-    staged as it is."""
-
-    committed: int | None
+    """Finish."""
 
 
-ToWorker = Work | Begin | End | TakeShard | GiveShard | Close
+ToWorker = Open | Work | Save | Load | TakeShard | GiveShard | GoOn | Stop | Close
 
 
 class Group(msgspec.Struct, array_like=True):
@@ -114,10 +152,21 @@ class Exhausted(msgspec.Struct, array_like=True, tag="exhausted"):
     """A source has no more values."""
 
 
-class Ended(msgspec.Struct, array_like=True, tag="ended"):
-    """All of the batch is processed; here are the shards that changed in it, pickled."""
+class Cut(msgspec.Struct, array_like=True, tag="cut"):
+    """All that came before Save is processed and answered."""
 
-    shards: dict[int, bytes]
+    commit: int
+
+
+class Saved(msgspec.Struct, array_like=True, tag="saved"):
+    """What belongs to a commit is on disk: the size of the file of changed keys (0: there is
+    none), the position of a source, what a sink has staged and holds."""
+
+    commit: int
+    size: int = 0
+    position: bytes = b""
+    publish: list[tuple[str, str]] = []
+    held: list[str] = []
 
 
 class Ready(msgspec.Struct, array_like=True, tag="ready"):
@@ -127,14 +176,17 @@ class Ready(msgspec.Struct, array_like=True, tag="ready"):
 
 
 class Fatal(msgspec.Struct, array_like=True, tag="fatal"):
-    """The vertex cannot go on."""
+    """The vertex cannot go on. If that is not the fault of the user's code, a new start may
+    help."""
 
     error: str
+    user: bool = True
 
 
-FromWorker = Done | Fed | Exhausted | Ended | Ready | Fatal | GiveShard
+FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard
 
 encode = msgspec.msgpack.Encoder().encode
+decode_log = msgspec.msgpack.Decoder(Log).decode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 
@@ -143,18 +195,35 @@ decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """An executor joins."""
+    """An executor joins; `boot` names the present run of its machine, and so its steady clock,
+    which shows `at_s`."""
 
     vertex: str
     executor: int
     epoch: int
     host: str
     pid: int
+    boot: str
+    at_s: float
+
+
+class Attached(msgspec.Struct, array_like=True, tag="attached"):
+    """A Spark task has come to an executor."""
+
+
+class BatchEnded(msgspec.Struct, array_like=True, tag="batch_ended"):
+    """A batch of Spark's is over at the source level, which waits for a commit."""
+
+
+class AskTime(msgspec.Struct, array_like=True, tag="ask_time"):
+    """What does the driver's steady clock show? Asked by executors on other machines."""
+
+    at_s: float
 
 
 class Report(msgspec.Struct, array_like=True, tag="report"):
-    """What an executor has counted since it started, when by its own clock, and how many tuples
-    it received and sent in the running batch, by which the driver sees that none is under way."""
+    """What an executor has counted since it started, when by its own clock, and how many rows it
+    received and sent, by which the driver sees that none is under way."""
 
     vertex: str
     executor: int
@@ -176,9 +245,8 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     lag_s: float | None
     started_s: float
     at_s: float
-    batch: int
-    batch_in: int
-    batch_out: int
+    received: int
+    sent: int
     idle: bool
     exhausted: bool
     number: int
@@ -192,13 +260,9 @@ class Traces(msgspec.Struct, array_like=True, tag="traces"):
 
 
 class Feedback(msgspec.Struct, array_like=True, tag="feedback"):
-    """Feedback tuples for the source level, a row as Spark would carry it, to be sent in the
-    batch `batch`; acknowledged by number."""
+    """Feedback tuples for the source level, a row as Spark would carry it."""
 
-    number: int
-    batch: int
     row: bytes
-    count: int
 
 
 class Text(msgspec.Struct, array_like=True, tag="text"):
@@ -207,40 +271,72 @@ class Text(msgspec.Struct, array_like=True, tag="text"):
     lines: list[str]
 
 
+class Suspect(msgspec.Struct, array_like=True, frozen=True):
+    """A tuple that may have killed its worker: the digest of its bytes, and the how-manieth of
+    its like it was since the last start."""
+
+    digest: bytes
+    number: int
+
+
 class Failed(msgspec.Struct, array_like=True, tag="failed"):
-    """An executor cannot go on: why, whether it is the user's code, whether a worker died, and
-    the fingerprint of the tuple that one had in hand, if it was a single one."""
+    """An executor cannot go on: why, whether it is the user's code, and if a worker died, which
+    tuples it had in hand."""
 
     vertex: str
     error: str
     user: bool
-    worker_died: bool
-    suspect: int | None
+    suspects: list[Suspect] = []
 
 
 class Bye(msgspec.Struct, array_like=True, tag="bye"):
     """An executor leaves."""
 
 
-class Settle(msgspec.Struct, array_like=True, tag="settle"):
-    """An executor asks for all acknowledgements of its feedback that are under way."""
+class HasCut(msgspec.Struct, array_like=True, tag="has_cut"):
+    """An executor's cut for a commit: how many rows it has sent before it, ever, to which executor
+    of which vertex."""
+
+    commit: int
+    sent: list[tuple[str, int, int]]
 
 
-class Acknowledge(msgspec.Struct, array_like=True, tag="acknowledge"):
-    """The source level has sent on feedback of `sender`."""
+class Part(msgspec.Struct, array_like=True):
+    """What counts of one executor in a commit: files of changed keys with their sizes, oldest
+    first, names below the state's folder; the position of a source; the file of tuples that were
+    under way and the vertices they go to; what sinks have staged and hold."""
 
-    sender: bytes
-    number: int
+    vertex: str
+    executor: int
+    state: list[tuple[str, int]] = []
+    position: bytes = b""
+    log: str = ""
+    log_to: list[str] = []
+    publish: list[tuple[str, str]] = []
+    held: list[str] = []
+    guilty: list[bytes] = []
 
 
-class SettledFor(msgspec.Struct, array_like=True, tag="settled_for"):
-    """The source level has acknowledged all that it will in this batch."""
+class HasSaved(msgspec.Struct, array_like=True, tag="has_saved"):
+    """All of an executor's part in a commit is on disk."""
 
-    sender: bytes
+    commit: int
+    part: Part
 
 
 ToDriver = (
-    Hello | Report | Traces | Feedback | Text | Failed | Bye | Settle | Acknowledge | SettledFor
+    Hello
+    | Attached
+    | BatchEnded
+    | AskTime
+    | Report
+    | Traces
+    | Feedback
+    | Text
+    | Failed
+    | Bye
+    | HasCut
+    | HasSaved
 )
 
 
@@ -264,39 +360,63 @@ class StopSource(msgspec.Struct, array_like=True, tag="stop_source"):
 
 
 class Inject(msgspec.Struct, array_like=True, tag="inject"):
-    """Feedback of another executor, `count` tuples, to be sent on by the source level in the
-    batch `batch`; if that is over, its sender has kept it and hands it over again."""
+    """Feedback of some executor, to be sent on by the source level."""
 
-    sender: bytes
-    number: int
-    batch: int
     row: bytes
-    count: int
 
 
-class Injected(msgspec.Struct, array_like=True, tag="injected"):
-    """Feedback number `number` is on its way."""
+class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
+    """Where an executor goes on: the last commit, and what of it concerns the executor. With `anew`
+    the state was saved by executors that divided the shards otherwise; `sizes` are of the files if
+    it was not."""
+
+    commit: int
+    state: list[SavedFiles] = []
+    sizes: list[int] = []
+    anew: bool = False
+    logs: list[str] = []
+    position: bytes = b""
+    held: list[str] = []
+
+
+class Commit(msgspec.Struct, array_like=True, tag="commit"):
+    """Make the cut of this commit. With `hold` nothing is done after it; with `last` it is the
+    last one before the topology ends."""
 
     number: int
+    hold: bool
+    last: bool
+
+
+class Expect(msgspec.Struct, array_like=True, tag="expect"):
+    """So many rows, ever, were sent to this executor before their senders' cuts."""
+
+    commit: int
+    rows: int
+
+
+class Committed(msgspec.Struct, array_like=True, tag="committed"):
+    """A commit is durable."""
+
+    number: int
+
+
+class Time(msgspec.Struct, array_like=True, tag="time"):
+    """The driver's steady clock, as asked for at `asked_s` by the executor's, and whether the two
+    are the same."""
+
+    asked_s: float
+    at_s: float
+    same_clock: bool
 
 
 class Finish(msgspec.Struct, array_like=True, tag="finish"):
-    """End; batches up to `committed` are committed, or it is not known which."""
-
-    committed: int | None
+    """End."""
 
 
-class SettleFor(msgspec.Struct, array_like=True, tag="settle_for"):
-    """Another executor asks for the acknowledgements under way to it."""
-
-    sender: bytes
-
-
-class Settled(msgspec.Struct, array_like=True, tag="settled"):
-    """All acknowledgements have arrived."""
-
-
-ToExecutor = Resize | Poll | StopSource | Inject | Injected | SettleFor | Settled | Finish
+ToExecutor = (
+    Welcome | Resize | Poll | StopSource | Inject | Commit | Expect | Committed | Time | Finish
+)
 
 decode_to_driver = msgspec.msgpack.Decoder(ToDriver).decode
 decode_to_executor = msgspec.msgpack.Decoder(ToExecutor).decode

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelKeys
 from sojourn.engine.wire.layout import Place, Route
 
@@ -28,6 +29,8 @@ class HostSpec:
     keep_going: bool
     tracked_per_s: float
     timed_every: int
+    queue_bytes: int
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,17 @@ class ExecutorSpec:
     executors: int
     processors: int
     on_error: str
-    partitions: tuple[int, ...]
-    checkpoint: Path
+    lanes: tuple[int, ...]
+    directory: Path  # of this executor's files
+    letters: Path  # of this vertex's dead letters
     epoch: int
     max_bundle: int
     max_queue: int
+    queue_bytes: int
     secret: bytes
     keys: ChannelKeys
-    guilty: frozenset[int]
-    careful: bool
+    suspects: frozenset[bytes] = frozenset()
+    guilty: tuple[m.Suspect, ...] = ()
 
 
 class Attach(msgspec.Struct, array_like=True):
@@ -65,3 +70,8 @@ def identity(place: Place, epoch: int) -> bytes:
     """How the channel knows a new executor. No two are the same, because Spark may move a
     partition to another machine between batches, where another executor takes the place."""
     return f"{place.vertex}/{place.executor}/{secrets.token_hex(4)}/{epoch}".encode()
+
+
+def boot_id() -> str:
+    """Names the present run of this machine, and so its steady clock."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,8 +1,8 @@
 """The loop of a source's process: reads values at their pace and hands them to the executor.
-Runs the user's source, in a thread of its own because it may block; fed by Begin and End.
+Runs the user's source, in a thread of its own because it may block.
 
-What was read but not sent stays for the next batch; the position that is saved is that of the
-last value sent."""
+The position that is saved at a commit's cut is that of the last value sent. Times are of the
+machine's steady clock, which does not step."""
 
 import os
 import select
@@ -21,18 +21,22 @@ from sojourn.engine.worker.router import Router
 from sojourn.sources import Source
 
 _READ_AHEAD = 2_000
+_READ_FIRST = 16  # before it is known how large values are
 _MAX_AT_ONCE = 500
 _MAX_BYTES = 1 << 16
 
 
 class _Reader(threading.Thread):
-    """Reads the source ahead of its sending, up to a bound."""
+    """Reads the source ahead of its sending, up to a bound of values and of bytes."""
 
-    def __init__(self, source: Source, position: Any) -> None:
+    def __init__(self, source: Source, position: Any, most_bytes: int) -> None:
         super().__init__(daemon=True)
         self.values: Iterator[tuple[Any, Any]] = iter(source.read(position))
         self.ahead: deque[tuple[Any, Any, float]] = deque()
-        self.room = threading.Semaphore(_READ_AHEAD)
+        self.most_bytes = most_bytes
+        self.allowed = min(_READ_FIRST, _READ_AHEAD)
+        self.owed = 0
+        self.room = threading.Semaphore(self.allowed)
         self.wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.finished = False
         self.error: Exception | None = None
@@ -41,7 +45,7 @@ class _Reader(threading.Thread):
         try:
             for value, position in self.values:
                 self.room.acquire()
-                self.ahead.append((value, position, time.time()))
+                self.ahead.append((value, position, time.monotonic()))
                 if len(self.ahead) == 1:
                     os.eventfd_write(self.wake, 1)
         except Exception as error:  # noqa: BLE001  # told to the driver by the sending loop
@@ -51,44 +55,69 @@ class _Reader(threading.Thread):
 
     def take(self) -> tuple[Any, Any, float]:
         item = self.ahead.popleft()
-        self.room.release()
+        if self.owed:
+            self.owed -= 1
+        else:
+            self.room.release()
         return item
+
+    def learn(self, mean_bytes: float) -> None:
+        """Values are so large: read on as far ahead as that leaves room for."""
+        allowed = max(1, min(_READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
+        grown = allowed - self.allowed
+        self.allowed = allowed
+        paid = min(self.owed, max(0, grown))
+        self.owed += max(0, -grown) - paid
+        if grown > paid:
+            self.room.release(grown - paid)
 
 
 class Feeder:
-    """Sends what is due while a batch runs."""
+    """Sends what is due, until it is told to stop."""
 
     def __init__(
-        self, source: Source, routes: tuple[Route, ...], saved: bytes | None, tracked_per_s: float
+        self,
+        source: Source,
+        routes: tuple[Route, ...],
+        saved: bytes,
+        tracked_per_s: float,
+        queue_bytes: int,
     ) -> None:
         self.source = source
         self.position: Any = None
-        self.count, self.offset = 0, 0.0
+        self.count, self.offset, self.expected = 0, 0.0, 0.0
         if saved:
-            self.position, self.count, self.offset = values.loads(saved)
+            self.position, self.count, self.offset, self.expected = values.loads(saved)
         self.router = Router(routes, os.getpid() ^ time.time_ns())
-        self.reader = _Reader(source, self.position)
-        self.times = source.pace.times(self.count) if source.pace else None
-        self.due: float | None = None
-        self.origin: float | None = None
+        self.reader = _Reader(source, self.position, queue_bytes)
+        self.times = source.pace.times(self.count, self.expected) if source.pace else None
+        self.due: tuple[float, float] | None = None
+        self.origin = 0.0
         self.tracked_per_s = tracked_per_s
         self.last: float | None = None
         self.gaps = 0
         self.mean_gap_s = 0.0
         self.chance = 1.0
-        self.sending = False
+        self.mean_bytes = 0.0
+        self.held = self.stopped = False
 
-    def run(self, sock: socket.socket) -> None:
+    @property
+    def sending(self) -> bool:
+        """Whether values may be sent."""
+        return not self.held and not self.stopped
+
+    def run(self, sock: socket.socket, frames: FrameReader) -> None:
         """Until told to close or the executor is gone."""
+        self.origin = time.monotonic() - self.offset
         self.reader.start()
-        frames = FrameReader(sock)
         told = False
         while True:
-            wait = self._seconds_to_next(time.time()) if self.sending else None
+            wait = self._seconds_to_next(time.monotonic()) if self.sending else None
+            wait = 0.0 if frames.has_frame else wait
             readable, _, _ = select.select([sock.fileno(), self.reader.wake], [], [], wait)
             if self.reader.wake in readable:
                 os.eventfd_read(self.reader.wake)
-            if sock.fileno() in readable:
+            if sock.fileno() in readable or frames.has_frame:
                 frame = frames.read()
                 while frame is not None and self._handle(frame, sock):
                     if not frames.has_frame:
@@ -97,7 +126,7 @@ class Feeder:
                 else:
                     return
             if self.sending:
-                fed = self._send_due(time.time())
+                fed = self._send_due(time.monotonic())
                 if fed is not None:
                     send_frame(sock, m.encode(fed))
                 if self.reader.error is not None and not self.reader.ahead:
@@ -109,20 +138,21 @@ class Feeder:
     def _handle(self, frame: bytes, sock: socket.socket) -> bool:
         """Do as told; whether to go on."""
         match m.decode_to_worker(frame):
-            case m.Begin():
-                self.sending = True
-                if self.origin is None:
-                    self.origin = time.time() - self.offset
-            case m.End():
-                self.sending = False
-                send_frame(sock, m.encode(m.Ended({0: self.saved()})))
+            case m.Save(commit=commit, hold=hold):
+                send_frame(sock, m.encode(m.Cut(commit)))
+                send_frame(sock, m.encode(m.Saved(commit, position=self.saved())))
+                self.held = hold
+            case m.GoOn():
+                self.held = False
+            case m.Stop():
+                self.stopped = True
             case m.Close():
                 return False
         return True
 
     def saved(self) -> bytes:
         """Position, number of values and schedule time of the last value sent."""
-        return values.dumps((self.position, self.count, self.offset))
+        return values.dumps((self.position, self.count, self.offset, self.expected))
 
     def _seconds_to_next(self, now: float) -> float | None:
         """How long until something is due; None: until a value is read."""
@@ -134,10 +164,9 @@ class Feeder:
         """When the next value is meant to arrive."""
         if self.times is None:
             return min(now, self.reader.ahead[0][2])
-        assert self.origin is not None
         if self.due is None:
             self.due = next(self.times)
-        return self.origin + self.due
+        return self.origin + self.due[0]
 
     def _send_due(self, now: float) -> m.Fed | None:
         roots: list[m.Root] = []
@@ -152,7 +181,7 @@ class Feeder:
                 break
             value, self.position, _ = self.reader.take()
             if self.due is not None:
-                self.offset, self.due = self.due, None
+                (self.offset, self.expected), self.due = self.due, None
             self.count += 1
             read += 1
             gap = 0.0 if self.last is None else max(0.0, intended - self.last)
@@ -169,6 +198,9 @@ class Feeder:
         if not read:
             return None
         self._learn_pace(gaps + read, gap_s)
+        if read > shed:
+            self.mean_bytes += 0.5 * (self.router.bytes / (read - shed) - self.mean_bytes)
+            self.reader.learn(self.mean_bytes)
         return m.Fed(self.router.collect(), roots, read, shed, self.last or now, gap_s, gap_s2)
 
     def _learn_pace(self, gaps: int, gap_s: float) -> None:

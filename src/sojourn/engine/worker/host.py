@@ -16,11 +16,11 @@ from typing import Any
 import cloudpickle
 
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import send_frame
+from sojourn.engine.wire.bundle import FrameReader, send_frame
 from sojourn.engine.wire.spec import HostSpec
 from sojourn.engine.worker import values
 from sojourn.engine.worker.feeder import Feeder
-from sojourn.engine.worker.worker import Code, OperatorCode, Shared, SinkCode, serve
+from sojourn.engine.worker.worker import OperatorCode, Shared, SinkCode, serve
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 
@@ -49,16 +49,13 @@ def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.soc
         os._exit(code)
 
 
-def ask_for_worker(control: socket.socket, buffer_bytes: int, saved: bytes = b"") -> socket.socket:
-    """Have the host start a worker at the other end of a new socket with such buffers. `saved` is
-    the position a source resumes from."""
+def ask_for_worker(control: socket.socket, buffer_bytes: int) -> socket.socket:
+    """Have the host start a worker at the other end of a new socket with such buffers."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
     rights = array.array("i", [theirs.fileno()])
-    size = len(saved).to_bytes(4, "little")
-    control.sendmsg([size], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
-    control.sendall(saved)
+    control.sendmsg([b"w"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     theirs.close()
     return ours
 
@@ -79,22 +76,19 @@ class _Host:
     def run(self) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for workers
         while True:
-            data, fds, _, _ = socket.recv_fds(self.control, 4, 1)
+            data, fds, _, _ = socket.recv_fds(self.control, 1, 1)
             if not data:
                 return
-            saved = b""
-            while len(saved) < int.from_bytes(data, "little"):
-                saved += self.control.recv(1 << 20)
             sock = socket.socket(fileno=fds[0])
             if self.broken:
                 send_frame(sock, m.encode(m.Fatal(self.broken)))
                 sock.close()
             else:
-                self._start(sock, saved)
+                self._start(sock)
 
-    def _start(self, sock: socket.socket, saved: bytes) -> None:
+    def _start(self, sock: socket.socket) -> None:
         if self.spec.threads:
-            threading.Thread(target=self._work, args=(sock, saved), daemon=True).start()
+            threading.Thread(target=self._work, args=(sock,), daemon=True).start()
             return
         parent = os.getpid()
         if os.fork():
@@ -104,28 +98,36 @@ class _Host:
             self.control.close()
             _die_with(parent)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self._work(sock, saved)
+            self._work(sock)
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
 
-    def _work(self, sock: socket.socket, saved: bytes) -> None:
+    def _work(self, sock: socket.socket) -> None:
         spec = self.spec
         try:
             seed = os.getpid() ^ threading.get_ident() ^ time.time_ns()
-            if isinstance(self.code, Source):
-                feeder = Feeder(self.code, spec.routes, saved or None, spec.tracked_per_s)
-                send_frame(sock, m.encode(m.Ready(os.getpid())))
-                feeder.run(sock)
+            reader = FrameReader(sock)
+            first = reader.read()
+            if first is None:
                 return
-            code: Code
+            begin = m.decode_to_worker(first)
+            assert isinstance(begin, m.Open)
+            if isinstance(self.code, Source):
+                feeder = Feeder(
+                    self.code, spec.routes, begin.position, spec.tracked_per_s, spec.queue_bytes
+                )
+                send_frame(sock, m.encode(m.Ready(os.getpid())))
+                feeder.run(sock, reader)
+                return
+            code: SinkCode | OperatorCode
             if isinstance(self.code, Sink):
-                code = SinkCode(self.code, spec.executor, spec.run)
+                code = SinkCode(self.code, spec.executor, spec.run, spec.epoch, begin.held)
             else:
-                code = OperatorCode(self.code, spec.vertex, self.shared)
+                code = OperatorCode(self.code, spec.vertex, self.shared, spec.keep_going)
             send_frame(sock, m.encode(m.Ready(os.getpid())))
-            serve(sock, code, spec.routes, seed, spec.keep_going, spec.timed_every)
+            serve(sock, reader, code, spec.routes, seed, spec.keep_going, spec.timed_every)
         except (BrokenPipeError, ConnectionResetError):
             return  # the executor is gone, and so is the reason to go on
         except Exception:  # noqa: BLE001  # told to the driver, who decides

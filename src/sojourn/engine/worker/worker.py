@@ -2,50 +2,66 @@
 engine does. Fed by its executor over a socket; answers with what the code returned.
 
 A tuple is unpickled, processed, and each of its results pickled once and addressed; service time
-is all of that."""
+is all of that. At a commit's cut a worker answers at once and goes on: what changed is pickled in
+slices between tuples, and written by a thread."""
 
+import errno
+import select
 import socket
+import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
 from sojourn.engine.wire.layout import Route
-from sojourn.engine.worker import values
+from sojourn.engine.worker import store, values
 from sojourn.engine.worker.router import Router
-from sojourn.sinks import Sink
+from sojourn.engine.worker.state import State
+from sojourn.sinks import Sink, Staged
 from sojourn.topology import Operator, Output
+
+_SLICE_S = 0.001
 
 
 class Code(Protocol):
     """The user's code, whatever its form."""
 
     def process(self, value: Any, shard: int) -> Iterable[Any]: ...
-    def begin(self, batch: int, epoch: int) -> None: ...
-    def end(self) -> dict[int, bytes]: ...
+    def undo(self) -> None: ...
+    def load(self, load: m.Load) -> None: ...
+    def cut(self, save: m.Save) -> None: ...
+    def save_some(self) -> Callable[[], m.Saved] | None: ...
     def take(self, shard: int) -> bytes | None: ...
     def give(self, shard: int, state: bytes | None) -> None: ...
-    def close(self, committed: int | None) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass
 class Shared:
-    """State by shard, shared by the threads of a pool or owned by one process."""
+    """State by shard, shared by the threads of a host or owned by one process."""
 
-    states: dict[int, dict[Any, Any]] = field(default_factory=dict)
+    states: dict[int, State] = field(default_factory=dict)
     in_threads: bool = False
 
 
 class OperatorCode:
-    """A function or an operator object, with its shards' state."""
+    """A function or an operator object, with its shards' state. With `keep_going` a tuple that
+    fails changes nothing."""
 
-    def __init__(self, code: Any, name: str, shared: Shared) -> None:
+    def __init__(self, code: Any, name: str, shared: Shared, keep_going: bool = False) -> None:
         self.name = name
         self.shared = shared
-        self.dirty: set[int] = set()
+        self.keep_going = keep_going
+        self.own: set[int] = set()
+        self.in_hand: State | None = None
+        self.unsaved: list[int] = []
+        self.changes: dict[int, list[Any]] = {}
+        self.saving: m.Save | None = None
         self.operator: Operator | None = None
         if isinstance(code, type):
             self.operator = code()
@@ -59,8 +75,12 @@ class OperatorCode:
         if shard >= 0:
             state = self.shared.states.get(shard)
             if state is None:
-                state = self.shared.states[shard] = {}
-            self.dirty.add(shard)
+                state = self.shared.states[shard] = State()
+                self.own.add(shard)
+            if self.keep_going:
+                self._settle()
+                state.remember()
+                self.in_hand = state
             if self.operator is not None:
                 self.operator.state = state
         results = self.function(value)
@@ -75,29 +95,75 @@ class OperatorCode:
             )
         return results
 
-    def begin(self, batch: int, epoch: int) -> None:
-        pass
+    def undo(self) -> None:
+        if self.in_hand is not None:
+            self.in_hand.roll_back()
+            self.in_hand = None
 
-    def end(self) -> dict[int, bytes]:
-        changed = {shard: values.dumps(self.shared.states[shard]) for shard in self.dirty}
-        self.dirty.clear()
-        return changed
+    def _settle(self) -> None:
+        """What the last tuple did holds."""
+        if self.in_hand is not None:
+            self.in_hand.forget()
+            self.in_hand = None
+
+    def load(self, load: m.Load) -> None:
+        wanted = set(load.shards)
+        for saved in load.saved:
+
+            def theirs(shard: int, saved: m.SavedFiles = saved) -> bool:
+                return shard in wanted and shard % saved.executors == saved.executor
+
+            found = store.read([Path(path) for path in saved.files], theirs)
+            for shard, state in found.items():
+                if load.anew:
+                    state.mark_all()
+                self.shared.states[shard] = state
+                self.own.add(shard)
+
+    def cut(self, save: m.Save) -> None:
+        self._settle()
+        self.saving = save
+        self.changes = {}
+        self.unsaved = [shard for shard in self.own if self.shared.states[shard].cut()]
+
+    def save_some(self) -> Callable[[], m.Saved] | None:
+        """Pickle for a moment what changed; once all is, what is to be done in a thread."""
+        deadline = time.perf_counter() + _SLICE_S
+        while self.unsaved:
+            if not self._save_shard(self.unsaved[-1], lambda: time.perf_counter() >= deadline):
+                return None
+            self.unsaved.pop()
+        save, changes = self.saving, self.changes
+        assert save is not None
+        self.saving = None
+        path = Path(save.path)
+        return lambda: m.Saved(save.commit, store.write(path, changes) if changes else 0)
+
+    def _save_shard(self, shard: int, until: Callable[[], bool]) -> bool:
+        state = self.shared.states[shard]
+        if not state.drain(until):
+            return False
+        self.changes[shard] = state.take_changes()
+        return True
 
     def take(self, shard: int) -> bytes | None:
-        # Whoever gets the shard counts it as changed, so that the batch's end saves it there.
-        self.dirty.discard(shard)
+        self._settle()
+        self.own.discard(shard)
+        if shard in self.unsaved:
+            self._save_shard(shard, lambda: False)
+            self.unsaved.remove(shard)
         if self.shared.in_threads:
             return None
         state = self.shared.states.pop(shard, None)
-        return b"" if state is None else values.dumps(state)
+        return b"" if state is None else state.packed()
 
     def give(self, shard: int, state: bytes | None) -> None:
         if state:
-            self.shared.states[shard] = values.loads(state)
+            self.shared.states[shard] = State.unpacked(state)
         if shard in self.shared.states:
-            self.dirty.add(shard)
+            self.own.add(shard)
 
-    def close(self, committed: int | None) -> None:  # noqa: ARG002
+    def close(self) -> None:
         if self.operator is not None and hasattr(self.operator, "close"):
             self.operator.close()
 
@@ -105,21 +171,37 @@ class OperatorCode:
 class SinkCode:
     """A sink, which emits nothing but perhaps text for the driver's console."""
 
-    def __init__(self, sink: Sink, part: int, run: str) -> None:
+    def __init__(self, sink: Sink, part: int, run: str, epoch: int, held: Iterable[str]) -> None:
         self.sink = sink
+        self.saving: m.Save | None = None
+        self.staged: Callable[[], Staged] = Staged
         sink.run = run
-        sink.open(part)
+        sink.open(part, epoch, tuple(held))
 
     def process(self, value: Any, shard: int) -> Iterable[Any]:  # noqa: ARG002
         text = self.sink.write(value)
         return () if text is None else (text,)
 
-    def begin(self, batch: int, epoch: int) -> None:
-        self.sink.begin(batch, epoch)
+    def undo(self) -> None:
+        pass  # a sink takes a value or raises
 
-    def end(self) -> dict[int, bytes]:
-        self.sink.end()
-        return {}
+    def load(self, load: m.Load) -> None:
+        raise AssertionError(f"a sink has no shards {load.shards}")
+
+    def cut(self, save: m.Save) -> None:
+        self.saving = save
+        self.staged = self.sink.cut(save.last)
+
+    def save_some(self) -> Callable[[], m.Saved] | None:
+        save, cut = self.saving, self.staged
+        assert save is not None
+        self.saving = None
+
+        def stage() -> m.Saved:
+            staged = cut()
+            return m.Saved(save.commit, publish=list(staged.publish), held=list(staged.held))
+
+        return stage
 
     def take(self, shard: int) -> bytes | None:
         raise AssertionError(f"a sink has no shard {shard}")
@@ -127,14 +209,49 @@ class SinkCode:
     def give(self, shard: int, state: bytes | None) -> None:
         raise AssertionError(f"a sink has no shard {shard} {state!r}")
 
-    def close(self, committed: int | None) -> None:
-        if committed is not None:
-            self.sink.close(committed)
+    def close(self) -> None:
+        self.sink.close()
+
+
+class _Answers:
+    """The way back to the executor, which the loop and the thread that saves share."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.lock = threading.Lock()
+
+    def send(self, message: m.FromWorker) -> None:
+        with self.lock:
+            send_frame(self.sock, m.encode(message))
+
+    def when_done(self, save: Callable[[], m.Saved]) -> None:
+        """Do something in a thread, and tell what came of it."""
+        threading.Thread(target=self._do, args=(save,), daemon=True).start()
+
+    def _do(self, save: Callable[[], m.Saved]) -> None:
+        try:
+            answer: m.FromWorker = save()
+        except OSError as error:
+            answer = m.Fatal(_of_disk(error), user=False)
+        except Exception:  # noqa: BLE001  # a thread has nobody else to tell
+            answer = m.Fatal(f"what it has cannot be saved\n{traceback.format_exc()}")
+        try:
+            self.send(answer)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the executor is gone, and so is the reason to tell
+
+
+def _of_disk(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"the disk is full{where}; make room: nothing that was committed is lost"
+    return f"what it has cannot be saved\n{traceback.format_exc()}"
 
 
 def serve(
     sock: socket.socket,
-    code: Code,
+    reader: FrameReader,
+    code: OperatorCode | SinkCode,
     routes: tuple[Route, ...],
     seed: int,
     keep_going: bool,
@@ -145,28 +262,38 @@ def serve(
     `timed_every`-th tuple at the most the service time is taken, of none if that is 0."""
     router = Router(routes, seed)
     timer = _Timer(timed_every)
-    reader = FrameReader(sock)
-    while (frame := reader.read()) is not None:
+    answers = _Answers(sock)
+    while True:
+        while code.saving is not None:
+            done = code.save_some()
+            if done is not None:
+                answers.when_done(done)
+            if reader.has_frame or select.select([sock], [], [], 0)[0]:
+                break
+        frame = reader.read()
+        if frame is None:
+            return
         message = m.decode_to_worker(frame)
         match message:
             case m.Work():
-                answer: m.FromWorker = _process(message, code, router, keep_going, timer)
-            case m.Begin():
-                code.begin(message.batch, message.epoch)
-                continue
-            case m.End():
-                answer = m.Ended(code.end())
+                answer = _process(message, code, router, keep_going, timer)
+                answers.send(answer)
+                if isinstance(answer, m.Fatal):
+                    return
+            case m.Save():
+                code.cut(message)
+                answers.send(m.Cut(message.commit))
+            case m.Load():
+                code.load(message)
             case m.TakeShard():
-                answer = m.GiveShard(message.shard, code.take(message.shard))
+                answers.send(m.GiveShard(message.shard, code.take(message.shard)))
             case m.GiveShard():
                 code.give(message.shard, message.state)
-                continue
             case m.Close():
-                code.close(message.committed)
+                code.close()
                 return
-        send_frame(sock, m.encode(answer))
-        if isinstance(answer, m.Fatal):
-            return
+            case m.Open() | m.GoOn() | m.Stop():
+                raise AssertionError(f"a worker that runs is told {message}")
 
 
 class _Timer:
@@ -225,11 +352,12 @@ def _process(
             if not keep_going:
                 return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
             failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
+            code.undo()
         if index == next_measured:
             if index == due:
                 total = clock() - started
             if trace is not None:
-                acks.append(m.Ack(trace.root, trace.id ^ made, time.time()))
+                acks.append(m.Ack(trace.root, trace.id ^ made, time.monotonic()))
             next_measured = next(measured, -1)
     return m.Done(
         groups=router.collect(),

@@ -1,4 +1,5 @@
-"""The pool: workers come and go while tuples flow, and every tuple is processed once, in order.
+"""An executor's workers: they come and go while tuples flow, and each tuple is processed once, in
+order.
 
 Workers are played by this test at the far ends of sockets: each answers in the order in which it
 is told, and they overtake one another at random."""
@@ -14,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sojourn.engine.executor.workers import Pool, Worker
+from sojourn.engine.executor.workers import Worker, Workers
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace
 
@@ -44,11 +45,11 @@ class Far:
 
 
 class Rig:
-    """A pool, and the far ends of its workers."""
+    """Workers, and their far ends."""
 
     def __init__(self, keyed: bool, shards: int = 0, max_bundle: int = 500) -> None:
         self.far: dict[Link, Far] = {}
-        self.pool = Pool(self.start, keyed, list(range(shards)), max_bundle)
+        self.workers = Workers(self.start, keyed, list(range(shards)), max_bundle)
 
     def start(self) -> Link:
         ours, theirs = socket.socketpair()
@@ -62,7 +63,7 @@ class Rig:
     def ready(self, *workers: Worker) -> None:
         for worker in workers:
             self.of(worker).answers.popleft()
-            self.pool.ready(worker, pid=1)
+            self.workers.ready(worker, pid=1)
 
     def work(self, worker: Worker) -> list[bytes]:
         """The payloads of all work told since the last time, which must be all that was told."""
@@ -100,94 +101,94 @@ def done(served: int = 1, each_s: float = SLOW_S) -> m.Done:
 
 def test_nothing_is_given_to_a_worker_that_is_not_ready() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        (worker,) = rig.pool.workers
-        rig.pool.put(bundle(b"a"))
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
+        rig.workers.put(bundle(b"a"))
         assert rig.of(worker).heard() == []
-        assert (rig.pool.waiting, rig.pool.given, rig.pool.processors) == (1, 0, 0)
+        assert (rig.workers.waiting, rig.workers.given, rig.workers.processors) == (1, 0, 0)
         rig.ready(worker)
         assert rig.work(worker) == [b"a"]
-        assert (rig.pool.waiting, rig.pool.given, rig.pool.processors) == (0, 1, 1)
+        assert (rig.workers.waiting, rig.workers.given, rig.workers.processors) == (0, 1, 1)
 
 
 def test_a_tuple_goes_to_an_idle_worker() -> None:
     with rigged() as rig:
-        rig.pool.resize(3)
-        rig.ready(*rig.pool.workers)
-        first, second, third = rig.pool.workers
-        rig.pool.put(bundle(b"a", b"b"))
+        rig.workers.resize(3)
+        rig.ready(*rig.workers.all)
+        first, second, third = rig.workers.all
+        rig.workers.put(bundle(b"a", b"b"))
         assert [len(w.given) for w in (first, second, third)] == [1, 1, 0]
-        rig.pool.put(bundle(b"c", b"d"))
+        rig.workers.put(bundle(b"c", b"d"))
         assert [rig.work(w) for w in (first, second, third)] == [[b"a"], [b"b"], [b"c"]]
-        assert rig.pool.waiting == 1
-        rig.pool.done(second, done())
+        assert rig.workers.waiting == 1
+        rig.workers.done(second, done())
         assert [rig.work(w) for w in (first, second, third)] == [[], [b"d"], []]
 
 
 def test_slow_tuples_are_given_one_at_a_time() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        rig.ready(*rig.pool.workers)
-        (worker,) = rig.pool.workers
-        rig.pool.put(bundle(b"a", b"b", b"c"))
+        rig.workers.resize(1)
+        rig.ready(*rig.workers.all)
+        (worker,) = rig.workers.all
+        rig.workers.put(bundle(b"a", b"b", b"c"))
         for payload in (b"a", b"b", b"c"):
             assert rig.work(worker) == [payload]
-            rig.pool.done(worker, done())
-        assert rig.pool.idle
+            rig.workers.done(worker, done())
+        assert rig.workers.idle
 
 
 def hurry(rig: Rig) -> None:
-    """Let the pool learn that tuples take next to no time."""
-    (worker, *_) = rig.pool.workers
+    """Let the workers learn that tuples take next to no time."""
+    (worker, *_) = rig.workers.all
     for _ in range(100):
-        rig.pool.put(bundle(b"x"))
-        rig.pool.done(worker, done(each_s=QUICK_S))
+        rig.workers.put(bundle(b"x"))
+        rig.workers.done(worker, done(each_s=QUICK_S))
     assert rig.work(worker) == [b"x"] * 100
 
 
 def test_quick_tuples_are_given_together_and_in_advance() -> None:
     with rigged(max_bundle=20) as rig:
-        rig.pool.resize(1)
-        (worker,) = rig.pool.workers
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
         rig.ready(worker)
         hurry(rig)
-        rig.pool.put(bundle(*(b"%d" % i for i in range(50))))
+        rig.workers.put(bundle(*(b"%d" % i for i in range(50))))
         assert [len(chunk) for chunk in worker.given] == [20, 20]
         assert rig.work(worker) == [b"%d" % i for i in range(40)]
-        rig.pool.done(worker, done(20, QUICK_S))
+        rig.workers.done(worker, done(20, QUICK_S))
         assert rig.work(worker) == [b"%d" % i for i in range(40, 50)]
 
 
 def test_quick_tuples_are_shared_evenly() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        rig.ready(*rig.pool.workers)
+        rig.workers.resize(1)
+        rig.ready(*rig.workers.all)
         hurry(rig)
-        rig.pool.resize(4)
-        rig.ready(*rig.pool.workers[1:])
-        rig.pool.put(bundle(*(b"%d" % i for i in range(40))))
-        assert all(1 <= len(worker.given[0]) <= 10 for worker in rig.pool.workers)
-        assert len(rig.pool.workers[0].given[0]) == 10
+        rig.workers.resize(4)
+        rig.ready(*rig.workers.all[1:])
+        rig.workers.put(bundle(*(b"%d" % i for i in range(40))))
+        assert all(1 <= len(worker.given[0]) <= 10 for worker in rig.workers.all)
+        assert len(rig.workers.all[0].given[0]) == 10
 
 
 def test_traces_are_counted_anew_in_each_helping() -> None:
     with rigged() as rig:
-        rig.pool.resize(2)
-        rig.ready(*rig.pool.workers)
-        rig.pool.put(Bundle([b"a", b"b"], [], [Trace(1, 7, 8)]))
-        first, second = (rig.of(worker).heard() for worker in rig.pool.workers)
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        rig.workers.put(Bundle([b"a", b"b"], [], [Trace(1, 7, 8)]))
+        first, second = (rig.of(worker).heard() for worker in rig.workers.all)
         assert first == [m.Work([b"a"], [], [])]
         assert second == [m.Work([b"b"], [], [Trace(0, 7, 8)])]
 
 
 def test_done_returns_what_was_given() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        (worker,) = rig.pool.workers
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
         rig.ready(worker)
-        rig.pool.put(Bundle([b"a"], [], [Trace(0, 7, 8)]))
-        assert rig.pool.done(worker, done()) == [(b"a", -1, Trace(0, 7, 8))]
-        assert rig.pool.idle
+        rig.workers.put(Bundle([b"a"], [], [Trace(0, 7, 8)]))
+        assert rig.workers.done(worker, done()) == [(b"a", -1, Trace(0, 7, 8))]
+        assert rig.workers.idle
 
 
 # retirement
@@ -195,51 +196,51 @@ def test_done_returns_what_was_given() -> None:
 
 def test_an_idle_worker_retires_at_once() -> None:
     with rigged() as rig:
-        rig.pool.resize(2)
-        rig.ready(*rig.pool.workers)
-        stays, goes = rig.pool.workers
-        rig.pool.resize(1)
-        assert rig.pool.workers == [stays]
-        assert rig.of(goes).heard() == [m.Close(None)]
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        stays, goes = rig.workers.all
+        rig.workers.resize(1)
+        assert rig.workers.all == [stays]
+        assert rig.of(goes).heard() == [m.Close()]
         assert rig.of(stays).heard() == []
 
 
 def test_a_busy_worker_retires_when_it_has_answered() -> None:
     with rigged() as rig:
-        rig.pool.resize(2)
-        rig.ready(*rig.pool.workers)
-        stays, goes = rig.pool.workers
-        rig.pool.put(bundle(b"a", b"b", b"c"))
-        rig.pool.resize(1)
-        assert rig.pool.processors == 1
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        stays, goes = rig.workers.all
+        rig.workers.put(bundle(b"a", b"b", b"c"))
+        rig.workers.resize(1)
+        assert rig.workers.processors == 1
         assert rig.work(goes) == [b"b"]
-        rig.pool.done(goes, done())
-        assert rig.of(goes).heard() == [m.Close(None)]
-        assert rig.pool.workers == [stays]
-        rig.pool.done(stays, done())
+        rig.workers.done(goes, done())
+        assert rig.of(goes).heard() == [m.Close()]
+        assert rig.workers.all == [stays]
+        rig.workers.done(stays, done())
         assert rig.work(stays) == [b"a", b"c"]
 
 
 def test_a_new_worker_takes_what_waits() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        rig.ready(*rig.pool.workers)
-        rig.pool.put(bundle(b"a", b"b"))
-        rig.pool.resize(2)
-        first, second = rig.pool.workers
+        rig.workers.resize(1)
+        rig.ready(*rig.workers.all)
+        rig.workers.put(bundle(b"a", b"b"))
+        rig.workers.resize(2)
+        first, second = rig.workers.all
         rig.ready(second)
         assert (rig.work(first), rig.work(second)) == ([b"a"], [b"b"])
 
 
 def test_to_resize_to_the_same_number_changes_nothing() -> None:
     with rigged(keyed=True, shards=8) as rig:
-        rig.pool.resize(2)
-        rig.ready(*rig.pool.workers)
-        before = list(rig.pool.workers)
-        moves = dict(rig.pool.moves)
-        rig.pool.resize(2)
-        assert rig.pool.workers == before
-        assert rig.pool.moves == moves
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        before = list(rig.workers.all)
+        moves = dict(rig.workers.moves)
+        rig.workers.resize(2)
+        assert rig.workers.all == before
+        assert rig.workers.moves == moves
         assert len(rig.far) == 2
 
 
@@ -248,100 +249,100 @@ def test_to_resize_to_the_same_number_changes_nothing() -> None:
 
 def test_what_a_dead_worker_had_goes_back_to_the_front_one_at_a_time() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        (worker,) = rig.pool.workers
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
         rig.ready(worker)
         hurry(rig)
-        rig.pool.put(bundle(*(b"%d" % i for i in range(5))))
-        rig.pool.put(bundle(b"5", b"6"))
-        rig.pool.put(bundle(b"7"))
+        rig.workers.put(bundle(*(b"%d" % i for i in range(5))))
+        rig.workers.put(bundle(b"5", b"6"))
+        rig.workers.put(bundle(b"7"))
         assert [len(chunk) for chunk in worker.given] == [5, 2]
-        assert rig.pool.lost(worker) == []
-        assert (rig.pool.waiting, rig.pool.given) == (8, 0)
-        rig.pool.resize(1)
-        (heir,) = rig.pool.workers
+        assert rig.workers.lost(worker) == []
+        assert (rig.workers.waiting, rig.workers.given) == (8, 0)
+        rig.workers.resize(1)
+        (heir,) = rig.workers.all
         rig.ready(heir)
         order = []
         while heir.given:
-            order.append([payload for payload, _, _ in rig.pool.done(heir, done(1, QUICK_S))])
+            order.append([payload for payload, _, _ in rig.workers.done(heir, done(1, QUICK_S))])
         assert order == [[b"0"], [b"1"], [b"2"], [b"3"], [b"4"], [b"5", b"6", b"7"]]
-        assert rig.pool.idle
-        assert rig.pool.suspects == {}
+        assert rig.workers.idle
+        assert rig.workers.suspects == {}
 
 
 def test_a_tuple_that_kills_a_second_worker_is_guilty_and_others_are_not() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        rig.ready(*rig.pool.workers)
+        rig.workers.resize(1)
+        rig.ready(*rig.workers.all)
         hurry(rig)
-        rig.pool.put(bundle(b"good", b"bad", b"fine"))
+        rig.workers.put(bundle(b"good", b"bad", b"fine"))
         traced = Bundle([b"also bad"], [], [Trace(0, 7, 8)])
-        rig.pool.put(traced)
+        rig.workers.put(traced)
         processed, guilty, deaths = [], [], 0
-        while not rig.pool.idle:
-            (worker,) = rig.pool.workers
+        while not rig.workers.idle:
+            (worker,) = rig.workers.all
             if worker.pid is None:
                 rig.ready(worker)
             elif any(b"bad" in payload for payload, _, _ in worker.given[0]):
                 deaths += 1
-                guilty += rig.pool.lost(worker)
-                rig.pool.resize(1)
+                guilty += rig.workers.lost(worker)
+                rig.workers.resize(1)
             else:
-                processed += [p for p, _, _ in rig.pool.done(worker, done(1, QUICK_S))]
+                processed += [p for p, _, _ in rig.workers.done(worker, done(1, QUICK_S))]
         assert Counter(processed) == Counter([b"good", b"fine"])
         assert guilty == [(b"bad", -1, None), (b"also bad", -1, Trace(0, 7, 8))]
         assert deaths == 4
-        assert rig.pool.suspects == {}
+        assert rig.workers.suspects == {}
 
 
 def test_what_waited_behind_the_tuple_in_hand_is_not_suspected() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        (worker,) = rig.pool.workers
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
         rig.ready(worker)
         hurry(rig)
-        rig.pool.put(bundle(b"in hand"))
-        rig.pool.put(bundle(b"behind"))
+        rig.workers.put(bundle(b"in hand"))
+        rig.workers.put(bundle(b"behind"))
         assert [len(chunk) for chunk in worker.given] == [1, 1]
-        assert rig.pool.lost(worker) == []
-        assert set(rig.pool.suspects) == {b"in hand"}
+        assert rig.workers.lost(worker) == []
+        assert set(rig.workers.suspects) == {b"in hand"}
 
 
 def test_equal_tuples_are_not_guilty_of_one_death_together() -> None:
     with rigged() as rig:
-        rig.pool.resize(1)
-        (worker,) = rig.pool.workers
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
         rig.ready(worker)
         hurry(rig)
-        rig.pool.put(bundle(b"same", b"same", b"same"))
+        rig.workers.put(bundle(b"same", b"same", b"same"))
         assert [len(chunk) for chunk in worker.given] == [3]
-        assert rig.pool.lost(worker) == []
-        assert rig.pool.waiting == 3
+        assert rig.workers.lost(worker) == []
+        assert rig.workers.waiting == 3
 
 
 def test_other_workers_go_on_when_one_dies() -> None:
     with rigged() as rig:
-        rig.pool.resize(2)
-        rig.ready(*rig.pool.workers)
-        dies, lives = rig.pool.workers
-        rig.pool.put(bundle(b"a", b"b", b"c"))
-        assert rig.pool.lost(dies) == []
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        dies, lives = rig.workers.all
+        rig.workers.put(bundle(b"a", b"b", b"c"))
+        assert rig.workers.lost(dies) == []
         assert rig.work(lives) == [b"b"]
-        rig.pool.done(lives, done())
+        rig.workers.done(lives, done())
         assert rig.work(lives) == [b"a"]
-        rig.pool.done(lives, done())
+        rig.workers.done(lives, done())
         assert rig.work(lives) == [b"c"]
 
 
 def test_a_worker_that_dies_idle_costs_nothing() -> None:
     with rigged() as rig:
-        rig.pool.resize(2)
-        dies, lives = rig.pool.workers
+        rig.workers.resize(2)
+        dies, lives = rig.workers.all
         rig.ready(lives)
-        assert rig.pool.lost(dies) == []
-        rig.pool.resize(2)
-        assert len(rig.pool.workers) == 2
-        assert (rig.pool.waiting, rig.pool.given) == (0, 0)
+        assert rig.workers.lost(dies) == []
+        rig.workers.resize(2)
+        assert len(rig.workers.all) == 2
+        assert (rig.workers.waiting, rig.workers.given) == (0, 0)
 
 
 # keys
@@ -351,76 +352,89 @@ def keyed_bundle(*pairs: tuple[bytes, int]) -> Bundle:
     return Bundle([payload for payload, _ in pairs], [shard for _, shard in pairs], [])
 
 
-def test_the_first_worker_ready_owns_all_shards_until_the_next_is() -> None:
+def test_at_the_start_shards_wait_until_all_workers_are_ready() -> None:
     with rigged(keyed=True, shards=4) as rig:
-        rig.pool.resize(2)
-        first, second = rig.pool.workers
+        rig.workers.resize(2)
+        first, second = rig.workers.all
         rig.ready(second)
-        assert set(rig.pool.owner.values()) == {second}
-        assert not rig.pool.moves
+        assert not rig.workers.owner
         rig.ready(first)
-        assert {move.to for move in rig.pool.moves.values()} == {first}
+        assert rig.workers.open
+        assert not rig.workers.moves
+        assert (first.shards, second.shards) == (2, 2)
+
+
+def test_a_worker_that_comes_later_gets_no_shard_before_it_is_ready() -> None:
+    with rigged(keyed=True, shards=4) as rig:
+        rig.workers.resize(1)
+        (first,) = rig.workers.all
+        rig.ready(first)
+        rig.workers.resize(2)
+        second = rig.workers.all[1]
+        assert set(rig.workers.owner.values()) == {first}
+        assert not rig.workers.moves
+        rig.ready(second)
+        assert {move.to for move in rig.workers.moves.values()} == {second}
         assert (first.shards, second.shards) == (2, 2)
 
 
 def test_a_shard_moves_by_label_state_and_what_came_meanwhile() -> None:
     with rigged(keyed=True, shards=2) as rig:
-        rig.pool.resize(1)
-        (old,) = rig.pool.workers
+        rig.workers.resize(1)
+        (old,) = rig.workers.all
         rig.ready(old)
-        rig.pool.put(keyed_bundle((b"a", 0), (b"b", 0)))
-        rig.pool.resize(2)
-        new = rig.pool.workers[1]
+        rig.workers.put(keyed_bundle((b"a", 0), (b"b", 0)))
+        rig.workers.resize(2)
+        new = rig.workers.all[1]
         rig.ready(new)
-        (shard,) = rig.pool.moves
+        (shard,) = rig.workers.moves
         assert shard == 0
-        rig.pool.put(keyed_bundle((b"c", 0), (b"d", 1)))
+        rig.workers.put(keyed_bundle((b"c", 0), (b"d", 1)))
         assert rig.of(new).heard() == []
         assert rig.of(old).heard() == [m.Work([b"a"], [0], [])]
-        rig.pool.done(old, done())
-        rig.pool.done(old, done())
+        rig.workers.done(old, done())
+        rig.workers.done(old, done())
         assert rig.of(old).heard() == [
             m.Work([b"b"], [0], []),
             m.TakeShard(0),
             m.Work([b"d"], [1], []),
         ]
-        assert not rig.pool.idle
-        rig.pool.taken(old, 0, b"state of 0")
+        assert not rig.workers.idle
+        rig.workers.taken(old, 0, b"state of 0")
         assert rig.of(new).heard() == [m.GiveShard(0, b"state of 0"), m.Work([b"c"], [0], [])]
-        rig.pool.done(old, done())
-        rig.pool.done(new, done())
-        assert rig.pool.idle
+        rig.workers.done(old, done())
+        rig.workers.done(new, done())
+        assert rig.workers.idle
 
 
 def test_a_keyed_worker_retires_when_its_shards_are_gone() -> None:
     with rigged(keyed=True, shards=2) as rig:
-        rig.pool.resize(2)
-        rig.ready(*rig.pool.workers)
-        stays, goes = rig.pool.workers
-        rig.pool.taken(stays, 0, b"")
-        rig.of(goes).heard()
-        rig.pool.put(keyed_bundle((b"a", 0)))
-        rig.pool.resize(1)
-        rig.pool.put(keyed_bundle((b"b", 0)))
-        assert rig.pool.processors == 1
-        assert goes in rig.pool.workers
-        rig.pool.done(goes, done())
-        rig.pool.taken(goes, 0, b"state")
-        assert rig.of(goes).heard() == [m.Work([b"a"], [0], []), m.TakeShard(0), m.Close(None)]
-        assert rig.pool.workers == [stays]
-        assert rig.of(stays).heard()[-2:] == [m.GiveShard(0, b"state"), m.Work([b"b"], [0], [])]
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        stays, goes = rig.workers.all
+        assert rig.workers.owner[1] is goes
+        rig.workers.put(keyed_bundle((b"a", 1)))
+        rig.workers.resize(1)
+        rig.workers.put(keyed_bundle((b"b", 1)))
+        assert rig.workers.processors == 1
+        assert goes in rig.workers.all
+        rig.workers.done(goes, done())
+        rig.workers.taken(goes, 1, b"state")
+        assert rig.of(goes).heard() == [m.Work([b"a"], [1], []), m.TakeShard(1), m.Close()]
+        assert rig.workers.all == [stays]
+        assert rig.of(stays).heard()[-2:] == [m.GiveShard(1, b"state"), m.Work([b"b"], [1], [])]
 
 
 def test_a_shard_of_no_key_is_refused() -> None:
     with rigged(keyed=True, shards=2) as rig:
-        rig.pool.resize(1)
-        rig.ready(*rig.pool.workers)
+        rig.workers.resize(1)
+        rig.ready(*rig.workers.all)
         with pytest.raises(ValueError, match="zip"):
-            rig.pool.put(Bundle([b"a"], [], []))
+            rig.workers.put(Bundle([b"a"], [], []))
 
 
 class Simulation(RuleBasedStateMachine):
-    """Everything that may happen to a pool, in any order."""
+    """Everything that may happen to workers, in any order."""
 
     keyed = True
     shards = 7
@@ -430,19 +444,19 @@ class Simulation(RuleBasedStateMachine):
     )
     def begin(self, workers: int, max_bundle: int, each_s: float) -> None:
         self.rig = Rig(self.keyed, self.shards, max_bundle)
-        self.pool = self.rig.pool
-        self.pool.service_s = self.each_s = each_s
+        self.workers = self.rig.workers
+        self.workers.service_s = self.each_s = each_s
         self.sent: Counter[int] = Counter()
         self.processed: Counter[bytes] = Counter()
         self.wanted = workers
-        self.pool.resize(workers)
+        self.workers.resize(workers)
 
     @rule(workers=st.integers(1, 5))
     def resize(self, workers: int) -> None:
         self.wanted = workers
-        self.pool.resize(workers)
+        self.workers.resize(workers)
 
-    @precondition(lambda self: self.pool.processors > 0)
+    @precondition(lambda self: self.workers.open)
     @rule(keys=st.lists(st.integers(0, 11), min_size=1, max_size=12))
     def put(self, keys: list[int]) -> None:
         made = Bundle([], [], [])
@@ -450,7 +464,7 @@ class Simulation(RuleBasedStateMachine):
             made.payloads.append(b"%d:%d" % (key, self.sent[key]))
             made.shards.append(key % self.shards)
             self.sent[key] += 1
-        self.pool.put(made)
+        self.workers.put(made)
 
     @rule(number=st.integers(0, 9), steps=st.integers(1, 4))
     def let_a_worker_work(self, number: int, steps: int) -> None:
@@ -499,16 +513,16 @@ class Simulation(RuleBasedStateMachine):
     def deliver(self, link: Link) -> bool:
         """Let the first answer of a worker arrive; whether there was one."""
         far = self.rig.far[link]
-        worker = next((w for w in self.pool.workers if w.link is link), None)
+        worker = next((w for w in self.workers.all if w.link is link), None)
         if worker is None or not far.answers:
             return False
         match far.answers.popleft():
             case m.Ready(pid):
-                self.pool.ready(worker, pid)
+                self.workers.ready(worker, pid)
             case m.Done() as answer:
-                self.pool.done(worker, answer)
+                self.workers.done(worker, answer)
             case m.GiveShard(shard, state):
-                self.pool.taken(worker, shard, state)
+                self.workers.taken(worker, shard, state)
         return True
 
     def settle(self) -> None:
@@ -521,14 +535,14 @@ class Simulation(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_right(self) -> None:
-        given = sum(len(chunk) for w in self.pool.workers for chunk in w.given)
-        queued = sum(not isinstance(i, int) for w in self.pool.workers for i in w.queue)
-        held = sum(len(move.held) for move in self.pool.moves.values())
-        assert self.pool.given == given
+        given = sum(len(chunk) for w in self.workers.all for chunk in w.given)
+        queued = sum(not isinstance(i, int) for w in self.workers.all for i in w.queue)
+        held = sum(len(move.held) for move in self.workers.moves.values())
+        assert self.workers.given == given
         if self.keyed:
-            assert self.pool.waiting == queued + held
+            assert self.workers.waiting == queued + held
         else:
-            assert self.pool.waiting == len(self.pool.shared)
+            assert self.workers.waiting == len(self.workers.shared)
 
     def teardown(self) -> None:
         if not hasattr(self, "rig"):
@@ -540,28 +554,28 @@ class Simulation(RuleBasedStateMachine):
             self.rig.close()
 
     def check_the_end(self) -> None:
-        pool = self.pool
-        assert pool.idle
-        assert pool.processors == self.wanted
+        workers = self.workers
+        assert workers.idle
+        assert workers.processors == self.wanted
         everything = {b"%d:%d" % (k, n) for k, count in self.sent.items() for n in range(count)}
         assert set(self.processed) == everything
-        pool.resize(self.wanted)
+        workers.resize(self.wanted)
         self.settle()
-        assert len(pool.workers) == self.wanted
+        assert len(workers.all) == self.wanted
         for link, far in self.rig.far.items():
-            assert far.closed == all(worker.link is not link for worker in pool.workers)
+            assert far.closed == all(worker.link is not link for worker in workers.all)
         if self.keyed:
             self.check_shards()
 
     def check_shards(self) -> None:
         """Every shard has one owner, who has its state and no more than its share."""
-        pool = self.pool
-        owned = Counter(id(worker) for worker in pool.owner.values())
-        assert set(pool.owner) == set(range(self.shards))
-        for worker in pool.workers:
+        workers = self.workers
+        owned = Counter(id(worker) for worker in workers.owner.values())
+        assert set(workers.owner) == set(range(self.shards))
+        for worker in workers.all:
             assert worker.shards == owned[id(worker)] <= -(-self.shards // self.wanted)
             for shard in self.rig.of(worker).states:
-                assert pool.owner[shard] is worker
+                assert workers.owner[shard] is worker
         states: dict[int, int] = {}
         for far in self.rig.far.values():
             for state in far.states.values():
@@ -588,19 +602,19 @@ class MortalSimulation(Simulation):
 
     @rule(number=st.integers(0, 9))
     def let_a_worker_die(self, number: int) -> None:
-        worker = self.pool.workers[number % len(self.pool.workers)]
+        worker = self.workers.all[number % len(self.workers.all)]
         first = worker.given[0] if worker.given else []
         self.in_hand.update(payload for payload, _, _ in first)
         far = self.rig.far.pop(worker.link)
         for chunk in worker.given:  # what it did without having answered is done in vain
             for payload, _, _ in chunk:
                 self.processed.pop(payload, None)
-        for payload, _, _ in self.pool.lost(worker):
+        for payload, _, _ in self.workers.lost(worker):
             self.guilty[payload] += 1
             assert self.in_hand[payload] >= 2
         worker.link.close()
         far.link.close()
-        self.pool.resize(self.wanted)
+        self.workers.resize(self.wanted)
 
     def check_the_end(self) -> None:
         assert all(count == 1 for count in self.guilty.values())

@@ -1,0 +1,171 @@
+"""What benchmarks measure with: sojourns in seconds whose CPU nobody stole, and what the processes
+of a session use."""
+
+import os
+import statistics
+import threading
+import time
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sojourn.engine.driver.running import Running
+
+STOLEN = 0.05  # a second with more of the CPU stolen than this says nothing about latency
+
+
+class Steal(threading.Thread):
+    """Notes for every second, by the steady clock, what share of the CPU others have stolen."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.shares: list[tuple[float, float, float]] = []
+        self.ended = threading.Event()
+
+    def __enter__(self) -> "Steal":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.join()
+
+    def run(self) -> None:
+        """Until left."""
+        began, before = time.monotonic(), _cpu_ticks()
+        while not self.ended.wait(1.0):
+            now, ticks = time.monotonic(), _cpu_ticks()
+            total = sum(ticks) - sum(before)
+            self.shares.append((began, now, (ticks[7] - before[7]) / max(total, 1)))
+            began, before = now, ticks
+
+    def was_clean(self, since_s: float) -> bool:
+        """Whether little was stolen in every second since then, the running one included."""
+        shares = [share for _, end, share in self.shares if end > since_s]
+        return all(share <= STOLEN for share in shares)
+
+    def told(self) -> dict[str, Any]:
+        """How many seconds count."""
+        clean = sum(share <= STOLEN for _, _, share in self.shares)
+        worst = max((share for _, _, share in self.shares), default=0.0)
+        return {"seconds": len(self.shares), "clean_seconds": clean, "most_stolen": round(worst, 3)}
+
+
+def _cpu_ticks() -> list[int]:
+    with open("/proc/stat", encoding="ascii") as file:
+        return [int(word) for word in file.readline().split()[1:9]]
+
+
+def sojourns(running: Running, seconds: float, steal: Steal | None = None) -> list[float]:
+    """Every tracked sojourn that completes in so many seconds; with `steal`, in so many seconds of
+    which too little was stolen to matter, and those only."""
+    with running.hub.changed:
+        running.hub.tracker.take()
+    found: list[float] = []
+    kept, began = 0.0, time.monotonic()
+    while kept < seconds and time.monotonic() < began + 10 * seconds + 10:
+        start = time.monotonic()
+        running.hub.wait(lambda: False, 1.0 if steal else 0.2)
+        with running.hub.changed:
+            taken = running.hub.tracker.take()
+        if steal is None or steal.was_clean(start):
+            found += taken
+            kept += time.monotonic() - start
+    return found
+
+
+def summary(values: list[float]) -> dict[str, float]:
+    """Median, tails and number, in milliseconds."""
+    ranked = sorted(values)
+    return {
+        "count": len(ranked),
+        "median_ms": statistics.median(ranked) * 1e3,
+        "p99_ms": ranked[int(0.99 * (len(ranked) - 1))] * 1e3,
+        "max_ms": ranked[-1] * 1e3,
+    }
+
+
+def own_processes() -> dict[int, tuple[str, list[str]]]:
+    """Kind and /proc statistics of all processes of this session: the driver, the JVM, Spark's
+    Python workers, executors with their hosts and workers."""
+    found = {}
+    known = {
+        b"SparkSubmit": "jvm",
+        b"engine.executor.main": "executors",
+        b"pyspark": "spark python",
+    }
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{entry.name}/cmdline", "rb") as file:
+                command = file.read()
+            with open(f"/proc/{entry.name}/stat", encoding="utf-8") as file:
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        kinds = [kind for word, kind in known.items() if word in command]
+        if int(entry.name) == os.getpid():
+            kinds = ["driver"]
+        if kinds:
+            found[int(entry.name)] = (kinds[0], fields)
+    return found
+
+
+def cpu_seconds(*kinds: str) -> float:
+    """CPU time of all processes of this session, or of those of some kinds."""
+    found = own_processes().items()
+    return sum(_cpu_s(pid) for pid, (kind, _) in found if not kinds or kind in kinds)
+
+
+def _cpu_s(pid: int) -> float:
+    """Of all threads of a process, in steps far below the clock's ticks."""
+    total = 0
+    for task in os.scandir(f"/proc/{pid}/task"):
+        try:
+            with open(f"{task.path}/schedstat", encoding="ascii") as file:
+                total += int(file.read().split()[0])
+        except OSError:
+            continue  # it has just ended
+    return total / 1e9
+
+
+def usage() -> dict[str, dict[str, Any]]:
+    """Processes, memory and open descriptors (files and sockets) by kind of process; memory is
+    what each process has for itself, so that pages shared by forks do not count many times."""
+    found: dict[str, dict[str, Any]] = {}
+    for pid, (kind, _) in own_processes().items():
+        row = found.setdefault(kind, {"processes": 0, "mb": 0.0, "descriptors": 0, "each_mb": {}})
+        try:
+            descriptors, memory = len(os.listdir(f"/proc/{pid}/fd")), own_memory_mb(pid)
+        except OSError:
+            continue  # it has just ended
+        row["descriptors"] += descriptors
+        row["processes"] += 1
+        row["mb"] += memory
+        row["each_mb"][pid] = round(memory, 1)
+    return found
+
+
+def still_usage(spark: SparkSession) -> dict[str, dict[str, Any]]:
+    """The same without what only awaits collection, and not of the moment in which a batch ends
+    and the next one has its sockets already: the JVM's live heap, and the fewest descriptors."""
+    jvm: Any = spark._jvm
+    jvm.System.gc()
+    runtime = jvm.Runtime.getRuntime()
+    looks = []
+    for _ in range(3):
+        looks.append(usage())
+        time.sleep(1)
+    found = looks[-1]
+    for kind, row in found.items():
+        row["descriptors"] = min(look[kind]["descriptors"] for look in looks)
+    found["jvm"]["mb"] = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
+    return found
+
+
+def own_memory_mb(pid: int) -> float:
+    """The memory that would come free if this process ended."""
+    with open(f"/proc/{pid}/smaps_rollup", encoding="utf-8") as file:
+        lines = [line.split() for line in file if line.startswith("Private_")]
+    return sum(int(line[1]) for line in lines) / 1024

@@ -1,0 +1,118 @@
+"""The record of a commit: which files count. Written by the driver once every executor has saved
+its part; recovery reads the newest one and nothing else.
+
+A record is one file, there whole or not at all. The driver alone writes records, and it holds the
+checkpoint's lock while it does, so that no other start can come in between."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from sojourn import durable
+from sojourn.engine.wire import messages as m
+from sojourn.errors import InputError
+
+_KEPT = 2  # the newest, and the one before it for people to look at
+
+
+class Record(msgspec.Struct):
+    """A commit: its number, the start that made it, and each executor's part. Number 0 is the
+    beginning, before any."""
+
+    number: int = 0
+    epoch: int = 0
+    parts: list[m.Part] = []
+
+    @property
+    def files(self) -> set[str]:
+        """All files below the state's folder that count."""
+        logs = {part.log for part in self.parts if part.log}
+        return logs | {name for part in self.parts for name, _ in part.state}
+
+    @property
+    def publish(self) -> list[tuple[str, str]]:
+        """What sinks have staged, and where it is to be seen."""
+        return [pair for part in self.parts for pair in part.publish]
+
+    def welcome(self, root: Path, vertex: str, executor: int, executors: int) -> m.Welcome:
+        """What concerns one executor, of `executors` that its vertex has now."""
+        parts = self._of(vertex)
+        anew = len(parts) != executors
+        wanted = [part for part in parts if anew or part.executor == executor]
+        return m.Welcome(
+            commit=self.number,
+            state=[
+                m.SavedFiles([name for name, _ in part.state], part.executor, len(parts))
+                for part in wanted
+                if part.state
+            ],
+            sizes=[] if anew else [size for part in wanted for _, size in part.state],
+            anew=anew,
+            logs=[str(root / part.log) for part in self.parts if vertex in part.log_to],
+            position=next((part.position for part in wanted), b""),
+            held=[name for part in wanted for name in part.held],
+        )
+
+    def _of(self, vertex: str) -> list[m.Part]:
+        found = [part for part in self.parts if part.vertex == vertex]
+        return sorted(found, key=lambda part: part.executor)
+
+
+def state_root(checkpoint: Path) -> Path:
+    """Where executors keep what they save."""
+    return checkpoint / "sojourn" / "state"
+
+
+def last_record(checkpoint: Path) -> Record:
+    """The newest record. One that cannot be read is no reason to go back to an older one."""
+    numbers = _numbers(checkpoint)
+    if not numbers:
+        if (checkpoint / "spark" / "commits").is_dir():
+            raise InputError(
+                f"checkpoint {checkpoint}: was made by a version before commits of their own, "
+                "and cannot be taken up; start with another"
+            )
+        return Record()
+    path = _folder(checkpoint) / str(max(numbers))
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InputError(
+            f"{path}: the record of the last commit cannot be read ({error}); "
+            "restore the checkpoint from a copy, or start with another"
+        ) from error
+
+
+def write_record(checkpoint: Path, record: Record) -> None:
+    """Make a commit durable: from here on it counts."""
+    folder = durable.private_directory(_folder(checkpoint))
+    durable.write(folder / str(record.number), msgspec.msgpack.encode(record))
+    for number in sorted(_numbers(checkpoint))[:-_KEPT]:
+        (folder / str(number)).unlink(missing_ok=True)
+
+
+def drop(checkpoint: Path, names: Iterable[str]) -> None:
+    """Remove files that no longer count."""
+    for name in names:
+        (state_root(checkpoint) / name).unlink(missing_ok=True)
+
+
+def sweep(checkpoint: Path, record: Record) -> None:
+    """Remove what earlier starts have left and no commit counts, before a new start."""
+    root = state_root(checkpoint)
+    kept = record.files
+    for path in root.glob("*/*/*"):
+        if str(path.relative_to(root)) not in kept:
+            path.unlink(missing_ok=True)
+
+
+def _folder(checkpoint: Path) -> Path:
+    return checkpoint / "sojourn" / "commits"
+
+
+def _numbers(checkpoint: Path) -> list[int]:
+    folder = _folder(checkpoint)
+    if not folder.is_dir():
+        return []
+    return [int(path.name) for path in folder.iterdir() if path.name.isdecimal()]

@@ -1,0 +1,32 @@
+"""Merging files of state in a process of its own, which gives way to all others:
+
+    python -m sojourn.engine.worker.compact OUT FILE…
+
+makes OUT of the files, oldest first, and prints its size; with --all, when no older file is left
+out, deletions are dropped. An executor starts it where `store.to_merge` says so."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from sojourn.engine.worker import store
+
+
+def main() -> None:
+    """Merge as the command line says; end with code 1 and one line if that cannot be."""
+    parser = argparse.ArgumentParser(prog="sojourn.engine.worker.compact")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--all", action="store_true", help="the oldest file of all is among them")
+    options = parser.parse_args()
+    os.nice(19)
+    try:
+        size = store.merge(options.files, options.out, drop_deleted=options.all)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the executor is told in one line
+        sys.exit(f"compact: {type(error).__name__}: {error}".replace("\n", " "))
+    sys.stdout.write(f"{size}\n")
+
+
+if __name__ == "__main__":
+    main()
