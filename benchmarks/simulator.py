@@ -271,8 +271,7 @@ def spark(quick: bool) -> dict[str, Any]:
         while time.monotonic() < end:
             running.hub.wait(lambda: False, 1)
             with running.hub.changed:
-                sojourns += running.hub.tracker.completed
-                running.hub.tracker.completed = []
+                sojourns += running.hub.tracker.take()
         measured = running.samples().vertices
     own.stop()
     loads = {}

@@ -20,8 +20,14 @@ def executor(running: Running, vertex: str) -> int:
 
 def worker(running: Running, vertex: str) -> int:
     """One of its workers."""
-    (host,) = children(executor(running, vertex))
-    return random.choice(children(host))
+    return random.choice(children(host(running, vertex)))
+
+
+def host(running: Running, vertex: str) -> int:
+    """The process that makes its workers; beside it there may be one that merges files."""
+    mark = b"engine.executor.main"
+    below = children(executor(running, vertex))
+    return next(pid for pid in below if mark in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def spark_python_worker(running: Running, vertex: str) -> int:

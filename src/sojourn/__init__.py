@@ -1,13 +1,17 @@
 """Sojourn keeps a topology's sojourn time under a target with the fewest processors."""
 
-from sojourn import sinks, sources
-from sojourn.control.summary import Summary
-from sojourn.errors import InputError, TopologyFailed
-from sojourn.ports import Sample, Samples, Sojourn
-from sojourn.run import ControlledRun, controlled, run, start
-from sojourn.sinks import Sink
-from sojourn.sources import Source
-from sojourn.topology import Operator, Output, Topology
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sojourn import sinks, sources
+    from sojourn.control.summary import Summary
+    from sojourn.errors import InputError, TopologyFailed
+    from sojourn.ports import Sample, Samples, Sojourn
+    from sojourn.run import ControlledRun, controlled, run, start
+    from sojourn.sinks import Sink
+    from sojourn.sources import Source
+    from sojourn.topology import Operator, Output, Topology
 
 __version__ = "0.1.0"
 
@@ -30,3 +34,26 @@ __all__ = [
     "sources",
     "start",
 ]
+
+# Loaded when they are asked for: every process of the engine imports this package, and most need
+# but little of it.
+_HOMES = {
+    "sojourn.control.summary": ("Summary",),
+    "sojourn.errors": ("InputError", "TopologyFailed"),
+    "sojourn.ports": ("Sample", "Samples", "Sojourn"),
+    "sojourn.run": ("ControlledRun", "controlled", "run", "start"),
+    "sojourn.sinks": ("Sink",),
+    "sojourn.sources": ("Source",),
+    "sojourn.topology": ("Operator", "Output", "Topology"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("sinks", "sources"):
+        return import_module(f"sojourn.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'sojourn' has no attribute {name!r}")
+    found = getattr(import_module(_HOME[name]), name)
+    globals()[name] = found
+    return found

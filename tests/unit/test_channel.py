@@ -320,6 +320,7 @@ def test_what_an_executor_does_not_take_yet_waits_and_others_do_not(undo: ExitSt
     answers: list[m.ToExecutor] = []
     other.receive(answers.append)
     assert answers == [m.Poll(9)]
+    assert other.received == 1
     answers.clear()
 
     def turn() -> None:

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from sojourn import sinks
 from sojourn.errors import InputError
 from sojourn.sinks import Sink, Staged
+from sojourn.sinks.parquet import Parquet
 
 MAKERS = pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 
@@ -107,18 +108,21 @@ def test_without_values_there_is_nothing_to_commit(kind: str, tmp_path: Path) ->
 
 
 @MAKERS
-def test_what_is_written_after_a_cut_belongs_to_the_next(kind: str, tmp_path: Path) -> None:
+def test_what_is_written_after_a_cut_belongs_to_the_next(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks, "_BUFFER_BYTES", 1)
     sink = made(kind, tmp_path)
+    monkeypatch.setattr(sink, "rows_per_group", 1, raising=False)
     write(sink, 1, 2)
     make_durable = sink.cut()
-    write(sink, 3)
-    with contextlib.closing(sink):
-        first = make_durable()
-        sinks.publish(first.publish)
-        (path,) = [path for _, path in first.publish] or first.held
-        assert [row["v"] for row in rows(path)] == [1, 2]
-        commit(sink, 4, last=True)
-    assert list(shown(tmp_path).values()) == [[1, 2, 3, 4]]
+    write(sink, 3, 4, 5)
+    staged = make_durable()
+    sinks.publish(staged.publish)
+    committed = [path for _, path in staged.publish] or staged.held
+    assert [row["v"] for path in committed for row in rows(path)] == [1, 2]
+    commit(sink, 6, last=True)
+    assert list(shown(tmp_path).values()) == [[1, 2, 3, 4, 5, 6]]
 
 
 @MAKERS
@@ -209,6 +213,7 @@ def test_a_process_left_over_changes_nothing(kind: str, tmp_path: Path) -> None:
         stage(old, 99, last=True)
     with contextlib.suppress(OSError):
         stage(old, 99, last=True)
+    old.close()
     assert shown(tmp_path) == files
     assert [name for name in aside(tmp_path) if name in names] == names
     sinks.publish(staged.publish)
@@ -290,8 +295,14 @@ def test_a_new_checkpoint_overwrites_nothing_of_an_old_one(kind: str, tmp_path: 
 @MAKERS
 def test_an_epoch_that_comes_twice_overwrites_nothing(kind: str, tmp_path: Path) -> None:
     for value in (1, 2):
-        commit(made(kind, tmp_path, 1), value, last=True)
-    assert list(shown(tmp_path).values()) == [[1], [2]]
+        commit(made(kind, tmp_path), value, last=True)
+    recorded = commit(made(kind, tmp_path), 3)
+    again = made(kind, tmp_path, held=recorded.held)
+    stage(again, 4)
+    sinks.publish(recorded.publish)
+    assert [v for values in shown(tmp_path).values() for v in values] + [
+        row["v"] for path in recorded.held for row in rows(path)
+    ] == [1, 2, 3]
 
 
 @MAKERS
@@ -549,7 +560,7 @@ class Clock:
 
 def test_parquet_is_shown_when_it_is_old_enough(tmp_path: Path) -> None:
     clock = Clock()
-    sink = opened(sinks._Parquet(tmp_path, sinks.PARQUET_ROLL_BYTES, 60.0, clock))
+    sink = opened(Parquet(tmp_path, sinks.PARQUET_ROLL_BYTES, 60.0, clock))
     for value in range(12):
         staged = commit(sink, value)
         assert (staged.publish, len(staged.held)) == ((), value + 1)
@@ -566,18 +577,13 @@ def test_parquet_is_shown_when_it_is_old_enough(tmp_path: Path) -> None:
 
 
 def test_parquet_is_shown_when_it_is_large_enough(tmp_path: Path) -> None:
-    size = len(stage(made("parquet", tmp_path / "probe"), 1).held[0])
-    assert size  # a piece has one, whatever it is
-    sink = opened(sinks.parquet(tmp_path / "out", roll_bytes=1))
-    commit(sink, 1)
-    commit(sink, 2)
-    assert list(shown(tmp_path / "out").values()) == [[1], [2]]
-    probe = made("parquet", tmp_path / "two")
-    bytes_of_two = sum(os.path.getsize(path) for path in (stage(probe, 1), stage(probe, 2))[1].held)
-    sink = opened(sinks.parquet(tmp_path / "more", roll_bytes=bytes_of_two))
-    for value in (1, 2, 3, 4):
+    probe = made("parquet", tmp_path / "probe")
+    stage(probe, 1)
+    size = sum(os.path.getsize(path) for path in stage(probe, 2).held)
+    sink = opened(sinks.parquet(tmp_path / "out", roll_bytes=size))
+    for value in (1, 2, 3, 4, 5):
         commit(sink, value)
-    assert list(shown(tmp_path / "more").values()) == [[1, 2], [3, 4]]
+    assert list(shown(tmp_path / "out").values()) == [[1, 2], [3, 4]]
 
 
 def test_what_is_held_survives_a_crash(tmp_path: Path) -> None:
@@ -679,12 +685,15 @@ BAD: list[Any] = [
     {"a": True},
     {"a": 2**70},
     {"a": 1, "b": "\ud800"},
+    {"a": 1, "s": "\ud800"},  # though the column has text
     {"a": 1, "b": Odd()},
     {"a": 1, "b": 1j},
     {"a": 1, "b": [1, "x"]},
+    {"a": 1, "b": ["x", b"x"]},  # Arrow would make it text
     {"a": 1, "b": {}},  # Arrow knows this, Parquet does not
     {"a": 1, "c": {"d": "x"}},
     {"a": 1, "c": {"d": 1, "e": Odd()}},
+    {"a": 1, "c": {b"d": 1}},
     {"a": 1, "t": datetime(2020, 1, 1, 12)},  # the column has days
     {1: 1},
     {b"a": 1},
@@ -696,7 +705,7 @@ BAD: list[Any] = [
 @pytest.mark.parametrize("bad", BAD)
 def test_a_value_that_parquet_cannot_hold_leaves_no_trace(bad: Any, tmp_path: Path) -> None:
     sink = made("parquet", tmp_path)
-    good = {"a": 1, "c": {"d": 1}, "t": date(2020, 1, 1), "value": 1}
+    good = {"a": 1, "c": {"d": 1}, "s": "ö", "t": date(2020, 1, 1), "value": 1}
     write_rows(sink, good)
     for _ in range(2):
         with pytest.raises(ValueError, match=r"Parquet cannot hold .*; give each column values of"):

@@ -23,7 +23,7 @@ _ARRIVALS = {"constant": 0.0, "poisson": 1.0}
 
 def read_service_file(path: Path) -> Workload:
     """A journal (.jsonl), a plan (with edges), or a file of service times."""
-    if path.suffix == ".jsonl":
+    if ".jsonl" in path.suffixes[-2:]:  # also a part of one that was rotated
         return workload_of(path)
     top = read_section(path, "operators, with their service times")
     if "edges" in top.value:

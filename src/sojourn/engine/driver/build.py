@@ -152,6 +152,8 @@ def build_tasks(
                 level,
                 f"{plan.run}-{epoch}",
                 plan.secret,
+                epoch,
+                keys,
             )
             for level, places in enumerate(levels)
         ]

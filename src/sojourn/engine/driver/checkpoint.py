@@ -40,7 +40,7 @@ def claim(checkpoint: Path, topology: Topology) -> Claim:
         raise InputError(
             f"checkpoint {checkpoint}: another run uses it; stop that one, or give another"
         ) from None
-    except InputError:
+    except BaseException:
         lock.close()
         raise
     return Claim(lock, _name(checkpoint))

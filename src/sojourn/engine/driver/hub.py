@@ -57,10 +57,11 @@ class Hub(threading.Thread):
                 while not self.requests.empty():
                     self.requests.get()()
                 arrived = self.channel.receive(_TURN_S)
-                if arrived:
+                if arrived or self.channel.overrun:
                     with self.changed:
                         for sender, message in arrived:
                             self._handle(sender, message)
+                        self._note_overrun()
                         self.changed.notify_all()
         except Exception as error:  # noqa: BLE001  # told by the supervisor
             self.broken = f"the hub failed: {error!r}"
@@ -141,6 +142,14 @@ class Hub(threading.Thread):
         """Whether an executor has failed, or the channel itself."""
         return bool(self.failures) or self.broken is not None
 
+    def _note_overrun(self) -> None:
+        """An executor that takes nothing off the channel has lost messages, and cannot go on."""
+        while self.channel.overrun:
+            hello = self.members.get(self.channel.overrun.pop())
+            if hello is not None:
+                error = f"an executor of {hello.vertex!r} takes nothing off the channel"
+                self.failures.append(m.Failed(hello.vertex, error, False))
+
     def send_each(self, message_for: Callable[[m.Hello], m.ToExecutor]) -> None:
         """To every executor at its place, what is meant for it."""
         for target in list(self.at.values()):
@@ -174,7 +183,7 @@ class Hub(threading.Thread):
 
         def none_left() -> bool:
             for member, hello in list(self.members.items()):
-                if hello.host == socket.gethostname() and not Path(f"/proc/{hello.pid}").exists():
+                if hello.host == socket.gethostname() and _is_dead(hello.pid):
                     del self.members[member]
             return not self.members
 
@@ -259,3 +268,12 @@ class Hub(threading.Thread):
         injector = self.at.get((first.vertex, first.executor))
         if injector is not None:
             self.channel.send(injector, m.Inject(feedback.row))
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether a process of this machine has ended, also if nobody has asked for its end yet."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return status.rpartition(")")[2].split()[0] in ("Z", "X")

@@ -20,7 +20,7 @@ from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.interrupts import deferred
 from sojourn.engine.driver.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
 from sojourn.engine.spark.session import is_local, keep_jobs_on_interrupt, session
-from sojourn.engine.spark.task import private_directory
+from sojourn.engine.spark.task import sockets
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
 from sojourn.errors import InputError, TopologyFailed
@@ -226,7 +226,7 @@ class Running:
 
     def _remove_directories(self) -> None:
         for epoch in self.supervisor.epochs:
-            shutil.rmtree(private_directory(f"{self.plan.run}-{epoch}"), ignore_errors=True)
+            shutil.rmtree(sockets(f"{self.plan.run}-{epoch}"), ignore_errors=True)
 
     def _undo(self) -> None:
         try:

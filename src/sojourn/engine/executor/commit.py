@@ -72,6 +72,7 @@ class Commits:
         self.cut: _Cut | None = None
         self.told = 0
         self.merging = False
+        self.merger: subprocess.Popen[str] | None = None
         # A commit must not wait until files are merged.
         self.background, self.behind = Background(), Background()
         for thread in (self.background, self.behind):
@@ -79,9 +80,10 @@ class Commits:
 
     @property
     def reads_on(self) -> bool:
-        """Whether rows must be read however full the queues are: a commit waits for them."""
+        """Whether rows must be read however full the queues are: a commit waits for them. There
+        are no more of them than the way has room for."""
         cut = self.cut
-        return cut is not None and (cut.expected is None or self.receiver.before < cut.expected)
+        return cut is not None and self.receiver.before < (cut.expected or 0)
 
     def begin(self, welcome: m.Welcome) -> None:
         """The files of the last commit count, until they are merged."""
@@ -153,16 +155,15 @@ class Commits:
             name = f"{self.folder}/{merged[-1][0].split('/')[-1]}.merged"
             root = self.spec.directory.parents[1]
 
-            def merge() -> int:
-                return _merge(root / name, [root / path for path, _ in merged], everything)
-
-            self.behind.do(merge, lambda size: self._merged(merged, (name, size)))
+            self.merger = _merger(root / name, [root / path for path, _ in merged], everything)
+            self.behind.do(
+                lambda: _size(self.merger), lambda size: self._merged(merged, (name, size))
+            )
 
     def close(self) -> None:
-        """Finish what is being written."""
-        for thread in (self.background, self.behind):
-            self.loop.remove(thread)
-        self.background.close()
+        """Merge no more."""
+        if self.merger is not None:
+            self.merger.kill()
 
     def _cut(self, commit: m.Commit) -> None:
         spec, workers = self.spec, self.workers
@@ -230,12 +231,19 @@ class Commits:
         self.merging = False
 
 
-def _merge(out: Path, files: list[Path], everything: bool) -> int:
-    """Merge files in a process of its own, as that takes CPU; returns the size of the result."""
+def _merger(out: Path, files: list[Path], everything: bool) -> "subprocess.Popen[str]":
+    """A process that merges files, as that takes CPU."""
     command = [sys.executable, "-m", "sojourn.engine.worker.compact", str(out), *map(str, files)]
     if everything:
         command.append("--all")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Fault(f"saved state cannot be merged: {done.stderr.strip()[-500:]}")
-    return int(done.stdout)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+
+
+def _size(merger: "subprocess.Popen[str] | None") -> int:
+    """What it has made, in bytes, once it is done."""
+    assert merger is not None
+    said, error = merger.communicate()
+    if merger.returncode:
+        raise Fault(f"saved state cannot be merged: {error.strip()[-500:]}")
+    return int(said)

@@ -144,6 +144,7 @@ class ElasticExecutor:
             self.channel.send(m.Failed(place.vertex, error_text, False))
         finally:
             self.receiver.close()
+            self.commits.close()
             self.control.close()
             os.kill(self.host_pid, signal.SIGKILL)  # and with it all workers
             os.waitpid(self.host_pid, 0)
@@ -157,17 +158,19 @@ class ElasticExecutor:
         return f"{what}: {traceback.format_exc()}"
 
     def _follow_up(self) -> None:
-        """What follows from what was read: send, report, go on with a commit."""
-        self.commits.go_on()
-        self.emitter.flush(self.receiver.task)
-        self.tracing.send()
-        self._hold_back()
-        if self.workers.processors != self.meter.processors:
-            self.meter.employs(self.workers.processors, time.monotonic())
-        # The channel's descriptors signal changes only, so what is there must be looked for.
-        self.channel.flush()
-        self.channel.receive(self._command)
-        self.channel.read_monitor()
+        """What follows from what was read: send, report, go on with a commit. The channel's
+        descriptors signal changes only, so what is there must be looked for, and followed up."""
+        seen = -1
+        while self.channel.received != seen:
+            seen = self.channel.received
+            self.commits.go_on()
+            self.emitter.flush(self.receiver.task)
+            self.tracing.send()
+            self._hold_back()
+            if self.workers.processors != self.meter.processors:
+                self.meter.employs(self.workers.processors, time.monotonic())
+            self.channel.receive(self._command)
+            self.channel.read_monitor()
 
     def _timeout(self) -> float | None:
         due = (self.tracing.next_s, self.finish_at, self.channel.lost_at)

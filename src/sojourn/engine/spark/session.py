@@ -34,6 +34,8 @@ PER_QUERY = {
     "spark.sql.execution.pandas.udf.buffer.size": "256",
 }
 _DEFAULTS = {
+    "spark.python.daemon.module": "sojourn.engine.spark.daemon",
+    "spark.python.task.killTimeout": "100ms",  # a task that was cancelled holds its slot so long
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "FATAL",  # failures are told by the supervisor, with their cause

@@ -7,6 +7,7 @@ stage, each time the executor has nothing more ready followed by an empty row pe
 touched, because Spark sends a row to Python only once it has seen the next."""
 
 import os
+import secrets
 import select
 import socket
 import subprocess
@@ -19,7 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sojourn import durable
+from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import LENGTH_BYTES, PREFIX, encode, send_frame
+from sojourn.engine.wire.channel import ChannelClient, ChannelKeys
 from sojourn.engine.wire.layout import Place, next_partition
 from sojourn.engine.wire.spec import END, NO_BATCH, Attach
 
@@ -39,6 +43,8 @@ class Task:
     level: int
     run: str
     secret: bytes
+    epoch: int
+    keys: ChannelKeys
 
     @property
     def partitions(self) -> int:
@@ -67,12 +73,23 @@ class Task:
         pump.start()
         try:
             yield from _rows(sock, taken)
+        except ConnectionError:
+            self._tell(self.places[partition].vertex)
+            raise
         finally:
             sock.close()
             taken.close()
         pump.join()
         if pump.error is not None:
             raise pump.error
+
+    def _tell(self, vertex: str) -> None:
+        """Tell the driver at once that an executor is gone. Spark would, but its Python worker
+        waits for seconds before it lets the task fail."""
+        name = f"{vertex}/task/{secrets.token_hex(4)}/{self.epoch}".encode()
+        channel = ChannelClient(self.keys, name)
+        channel.send(m.Failed(vertex, f"an executor of {vertex!r} is gone", False))
+        channel.close()
 
     def _waved_through(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Rows for later levels, unopened."""
@@ -173,7 +190,7 @@ def _record_batch(pids: list[int], rows: list[bytes | None]) -> Any:
 
 def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
     """To the executor of this place, which is started if nobody listens there."""
-    path = private_directory(run) / f"{place.level}-{place.partition}"
+    path = sockets(run) / f"{place.level}-{place.partition}"
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OSError(
             f"{path}: the path of a socket may have {_LONGEST_PATH} bytes; "
@@ -208,12 +225,7 @@ def _without_spark(path: str) -> str:
     return os.pathsep.join(p for p in path.split(os.pathsep) if not p.endswith(".zip"))
 
 
-def private_directory(run: str) -> Path:
+def sockets(run: str) -> Path:
     """A directory of this user's alone for the sockets of one run."""
-    root = Path(tempfile.gettempdir()) / f"sojourn-{os.getuid()}"
-    for directory in (root, root / run):
-        directory.mkdir(mode=0o700, exist_ok=True)
-        status = directory.lstat()
-        if status.st_uid != os.getuid() or status.st_mode & 0o077:
-            raise PermissionError(f"{directory} must belong to this user alone (mode 700)")
-    return root / run
+    root = durable.private_directory(Path(tempfile.gettempdir()) / f"sojourn-{os.getuid()}")
+    return durable.private_directory(root / run)

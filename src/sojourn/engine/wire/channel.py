@@ -13,6 +13,7 @@ Both ends say every so often that they are there, because a network that is cut 
 connection. Only executors judge by that. The driver does not: an executor whose messages it is too
 slow to read would seem silent to it."""
 
+import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -20,8 +21,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
-from zmq.utils.monitor import recv_monitor_message
 
 from sojourn.engine.wire import messages as m
 
@@ -29,7 +28,7 @@ HEARTBEAT_S = 0.5
 # How long an executor hears nothing of the driver until it ends itself. A driver that pauses for
 # less is waited for.
 LOST_AFTER_S = 4.0
-# How long one that starts tries to reach the driver.
+# How long one that starts tries to reach the driver, and how often.
 JOIN_AFTER_S = 10.0
 RECONNECT_S = 1.0
 # Messages in a socket, each way. An executor that reads none may have more: while it is full it
@@ -39,6 +38,7 @@ CLIENT_RECEIVES = 10_000
 MAX_BACKLOG = 64 << 20
 _MOST_AT_ONCE = 10_000
 _CLOSE_S = 1.0
+_EVENT = struct.Struct("=H")
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class ChannelServer:
     def __init__(
         self, host: str, high_water: int = HIGH_WATER, max_backlog: int = MAX_BACKLOG
     ) -> None:
+        from zmq.auth.thread import ThreadAuthenticator  # takes long to load, and is not for clients
+
         self.context = zmq.Context()
         self.authenticator = ThreadAuthenticator(self.context)
         self.authenticator.start()
@@ -166,8 +168,8 @@ class _Only:
 
 class ChannelClient:
     """An executor's end, for its loop: `fileno` signals that something may have come, or that there
-    is room again. `lost_at` says when the driver is to be given up, as far as is known, `dropped`
-    how many messages with samples found no room."""
+    is room again. `lost_at` says when the driver is to be given up, as far as is known, `received`
+    how many messages have come, `dropped` how many with samples found no room."""
 
     def __init__(
         self,
@@ -193,7 +195,7 @@ class ChannelClient:
         )
         self.max_backlog = max_backlog
         self.backlog = _Backlog()
-        self.dropped = 0
+        self.received = self.dropped = 0
         self.joined = self.given_up = False
         self.lost_at: float | None = time.monotonic() + JOIN_AFTER_S
         self.socket.connect(self.address)
@@ -246,12 +248,14 @@ class ChannelClient:
                 if not int(self.socket.get(zmq.EVENTS)) & undone:
                     return
             else:
+                self.received += 1
                 handle(m.decode_to_executor(frame))
 
     def read_monitor(self) -> None:
         """Notice that the driver is there, or gone."""
         while self.monitor.poll(0):
-            event = recv_monitor_message(self.monitor)["event"]
+            # Not by pyzmq's own function, whose module takes long to load: number, then value.
+            (event,) = _EVENT.unpack_from(self.monitor.recv_multipart()[0])
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self.given_up:
                 self.joined, self.lost_at = True, None
             elif event == zmq.EVENT_DISCONNECTED and self.joined:

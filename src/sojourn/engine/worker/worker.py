@@ -26,6 +26,8 @@ from sojourn.sinks import Sink, Staged
 from sojourn.topology import Operator, Output
 
 _SLICE_S = 0.001
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_OF_DISK = {*_FULL, errno.EIO, errno.EROFS}
 
 
 class Code(Protocol):
@@ -242,7 +244,7 @@ class _Answers:
 
 
 def _of_disk(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _FULL:
         where = f" ({error.filename})" if error.filename else ""
         return f"the disk is full{where}; make room: nothing that was committed is lost"
     return f"what it has cannot be saved\n{traceback.format_exc()}"
@@ -281,7 +283,11 @@ def serve(
                 if isinstance(answer, m.Fatal):
                     return
             case m.Save():
-                code.cut(message)
+                try:
+                    code.cut(message)
+                except OSError as error:
+                    answers.send(m.Fatal(_of_disk(error), user=False))
+                    return
                 answers.send(m.Cut(message.commit))
             case m.Load():
                 code.load(message)
@@ -348,7 +354,9 @@ def _process(
                 text += results
             else:
                 made = router.send(results, root)
-        except Exception:  # noqa: BLE001  # whatever user code raises has the outcome on_error names
+        except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
+            if isinstance(error, OSError) and error.errno in _OF_DISK:
+                return m.Fatal(_of_disk(error), user=False)  # no fault of the tuple's
             if not keep_going:
                 return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
             failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
