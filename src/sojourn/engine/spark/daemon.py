@@ -1,13 +1,37 @@
 """Spark's daemon of Python workers, as a module that Spark starts in place of its own: with all
 loaded that a task needs, so that a worker it forks is ready at once. A topology needs a worker for
-every task, all at the same time, and each would take a second of CPU to load that by itself."""
+every task, all at the same time, and each would take a second of CPU to load that by itself.
 
-import pandas  # noqa: F401  # Spark's Arrow serializer asks for it with the first row
-import pyarrow  # noqa: F401
-import pyspark.worker  # noqa: F401
-from pyspark.daemon import manager
+Spark also puts archives of itself on the path, and has every task read their directories anew.
+Where it is installed as a package, they are taken off."""
 
-import sojourn.engine.spark.task  # noqa: F401
+import importlib.util
+import sys
+
+
+def _leave_out_archives() -> None:
+    path = list(sys.path)
+    sys.path[:] = [entry for entry in path if not entry.endswith(".zip")]
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("py4j") is None:
+        sys.path[:] = path
+        return
+    for entry in list(sys.path_importer_cache):
+        if ".zip" in entry:
+            del sys.path_importer_cache[entry]
+
+
+def main() -> None:
+    """Load what tasks need, and do as Spark's own daemon does."""
+    _leave_out_archives()
+    import pandas  # noqa: F401  # Spark's Arrow serializer asks for it with the first row
+    import pyarrow  # noqa: F401
+    import pyspark.worker  # noqa: F401
+    from pyspark.daemon import manager
+
+    import sojourn.engine.spark.task  # noqa: F401
+
+    manager()
+
 
 if __name__ == "__main__":
-    manager()
+    main()

@@ -76,7 +76,9 @@ class ChannelServer:
     def __init__(
         self, host: str, high_water: int = HIGH_WATER, max_backlog: int = MAX_BACKLOG
     ) -> None:
-        from zmq.auth.thread import ThreadAuthenticator  # takes long to load, and is not for clients
+        from zmq.auth.thread import (
+            ThreadAuthenticator,
+        )  # takes long to load, and is not for clients
 
         self.context = zmq.Context()
         self.authenticator = ThreadAuthenticator(self.context)
