@@ -22,7 +22,7 @@ def split(line: str) -> list[str]:
 
 
 class Count(sj.Operator):
-    """Counts each word; the state is kept per word, and saved with every batch."""
+    """Counts each word; the state is kept per word, and saved with every commit."""
 
     def process(self, word: str) -> Iterator[tuple[str, int]]:
         self.state[word] = self.state.get(word, 0) + 1

@@ -315,7 +315,7 @@ class SimulatorSettings(_Checked):
         "duration",
         4.0,
         "How long a topology takes to start again after a failure; it then does all since the "
-        "last batch's end again.",
+        "last commit again.",
     )
     machine_start_s: float = _knob(
         "simulator.machines.start", "duration", 10.0, "How long a machine asked for takes to come."
