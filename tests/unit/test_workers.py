@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sojourn.engine.executor.workers import Worker, Workers
+from sojourn.engine.executor.workers import Worker, Workers, digest
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace
 
@@ -343,6 +343,91 @@ def test_a_worker_that_dies_idle_costs_nothing() -> None:
         rig.workers.resize(2)
         assert len(rig.workers.all) == 2
         assert (rig.workers.waiting, rig.workers.given) == (0, 0)
+
+
+# tuples that may have killed their worker before a restart
+
+
+def test_a_suspect_is_given_alone_and_nothing_behind_it_until_it_is_done() -> None:
+    with rigged() as rig:
+        rig.workers.watched = {digest(b"x")}
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
+        rig.ready(worker)
+        rig.workers.service_s = QUICK_S
+        rig.workers.put(bundle(b"a", b"x", b"b", b"c"))
+        assert rig.work(worker) == [b"a"]
+        rig.workers.done(worker, done(1, QUICK_S))
+        assert rig.work(worker) == [b"x"]
+        assert rig.workers.suspected(worker) == [m.Suspect(digest(b"x"), 1)]
+        rig.workers.done(worker, done(1, QUICK_S))
+        assert rig.work(worker) == [b"b", b"c"]
+
+
+def test_only_the_guilty_one_of_equal_tuples_is_left_out() -> None:
+    given_up: list[bytes] = []
+    with rigged() as rig:
+        rig.workers.watched = {digest(b"x")}
+        rig.workers.guilty = {m.Suspect(digest(b"x"), 2)}
+        rig.workers.give_up = lambda item: given_up.append(item[0])
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
+        rig.ready(worker)
+        rig.workers.put(bundle(b"x", b"x", b"x", b"y"))
+        processed = []
+        while not rig.workers.idle:
+            processed += rig.work(worker)
+            rig.workers.done(worker, done())
+        assert processed == [b"x", b"x", b"y"]
+    assert given_up == [b"x"]
+    assert rig.workers.convicted == [digest(b"x")]
+
+
+def test_bytes_that_wait_are_counted() -> None:
+    with rigged() as rig:
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
+        rig.ready(worker)
+        rig.workers.put(bundle(b"aaa", b"bb", b"c"))
+        assert rig.workers.waiting_bytes == 3
+        assert rig.workers.lost(worker) == []
+        assert rig.workers.waiting_bytes == 6
+
+
+def test_a_helping_is_bounded_in_bytes() -> None:
+    with rigged() as rig:
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
+        rig.ready(worker)
+        rig.workers.service_s = QUICK_S
+        rig.workers.put(bundle(*[bytes(600_000)] * 6))
+        assert [len(helping) for helping in worker.given] == [2, 2]
+
+
+def test_while_all_is_held_nothing_is_given_out() -> None:
+    with rigged() as rig:
+        rig.workers.resize(1)
+        (worker,) = rig.workers.all
+        rig.ready(worker)
+        rig.workers.hold = True
+        rig.workers.put(bundle(b"a"))
+        assert rig.of(worker).heard() == []
+        rig.workers.hold = False
+        rig.workers.pump()
+        assert rig.work(worker) == [b"a"]
+
+
+def test_a_worker_that_saves_does_not_retire_before_it_is_done() -> None:
+    with rigged() as rig:
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        stays, goes = rig.workers.all
+        goes.saving = True
+        rig.workers.resize(1)
+        assert rig.workers.all == [stays, goes]
+        goes.saving = False
+        rig.workers.retire_if_done(goes)
+        assert rig.workers.all == [stays]
 
 
 # keys

@@ -76,9 +76,7 @@ class ChannelServer:
     def __init__(
         self, host: str, high_water: int = HIGH_WATER, max_backlog: int = MAX_BACKLOG
     ) -> None:
-        from zmq.auth.thread import (
-            ThreadAuthenticator,
-        )  # takes long to load, and is not for clients
+        from zmq.auth.thread import ThreadAuthenticator  # loads much that clients need not
 
         self.context = zmq.Context()
         self.authenticator = ThreadAuthenticator(self.context)

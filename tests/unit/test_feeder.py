@@ -1,0 +1,113 @@
+"""A source's loop: it reads ahead no further than there is room, in values and in bytes, and takes
+up a schedule where it was."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import sojourn as sj
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import FrameReader, send_frame
+from sojourn.engine.wire.layout import Route
+from sojourn.engine.worker import feeder as module
+from sojourn.engine.worker import values
+from sojourn.engine.worker.feeder import Feeder
+
+ROUTE = Route("next", None, False, 1, 0, 1, None, 0)
+
+
+class Large(sj.Source):
+    """Values of a megabyte, and how many were read."""
+
+    def __init__(self) -> None:
+        self.read_on = threading.Condition()
+        self.count_read = 0
+
+    def read(self, position: Any) -> Iterator[tuple[bytes, int]]:
+        for number in range(position or 0, 10_000):
+            with self.read_on:
+                self.count_read += 1
+                self.read_on.notify_all()
+            yield bytes(1 << 20), number + 1
+
+
+def test_before_sizes_are_known_few_values_are_read_ahead() -> None:
+    source = Large()
+    made = Feeder(source, (ROUTE,), b"", 0.0, 4 << 20)
+    made.reader.start()
+    with source.read_on:  # one more than there is room for is in hand
+        assert source.read_on.wait_for(lambda: source.count_read == 17, 30)
+        assert not source.read_on.wait_for(lambda: source.count_read > 17, 0.1)
+
+
+def test_large_values_are_read_ahead_as_bytes_allow() -> None:
+    made = Feeder(sj.sources.iterable(list), (ROUTE,), b"", 0.0, 4 << 20)
+    reader = made.reader
+
+    def read() -> bool:
+        """As the reader's thread does, if there is room."""
+        if not reader.room.acquire(blocking=False):
+            return False
+        reader.ahead.append((bytes(1 << 20), None, 0.0))
+        return True
+
+    assert [read() for _ in range(17)] == [True] * 16 + [False]
+    reader.learn(1 << 20)
+    assert reader.allowed == 4
+    for _ in range(12):
+        reader.take()
+        assert not read(), "what was read before it was known how large values are goes first"
+    assert len(reader.ahead) == 4
+    reader.take()
+    assert [read(), read()] == [True, False]
+    reader.learn(1 << 19)
+    assert [read() for _ in range(5)] == [True] * 4 + [False]
+
+
+def test_small_values_are_read_far_ahead() -> None:
+    made = Feeder(sj.sources.iterable(lambda: range(10)), (ROUTE,), b"", 0.0, 4 << 20)
+    made.reader.learn(10.0)
+    assert made.reader.allowed == module._READ_AHEAD
+    made.reader.learn(1e9)
+    assert made.reader.allowed == 1
+
+
+@pytest.mark.parametrize("arrivals", ["constant", "poisson"])
+def test_a_source_goes_on_where_it_was_cut(arrivals: Any) -> None:
+    """Position and schedule of the second part are those of an uninterrupted run."""
+    source = sj.sources.paced(lambda n: n, rate=1000, arrivals=arrivals, count=60)
+    expected = source.pace
+    assert expected is not None
+    times = expected.times()
+    whole = [next(times)[0] for _ in range(60)]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = Feeder(source, (ROUTE,), b"", 0.0, 1 << 20)
+        thread = threading.Thread(target=made.run, args=(theirs, FrameReader(theirs)))
+        thread.start()
+        reader = FrameReader(ours)
+        numbers: list[int] = []
+        while len(numbers) < 20:
+            numbers += told(m.decode_from_worker(reader.read() or b""))
+        send_frame(ours, m.encode(m.Save(1, "", True, False)))
+        message = m.decode_from_worker(reader.read() or b"")
+        while not isinstance(message, m.Saved):
+            numbers += told(message)
+            message = m.decode_from_worker(reader.read() or b"")
+        send_frame(ours, m.encode(m.Close()))
+        thread.join()
+    assert numbers == list(range(len(numbers)))
+    again = Feeder(source, (ROUTE,), message.position, 0.0, 1 << 20)
+    assert (again.position, again.count) == (len(numbers), len(numbers))
+    assert again.times is not None
+    if len(numbers) < 60:
+        assert next(again.times)[0] == pytest.approx(whole[len(numbers)])
+
+
+def told(message: m.FromWorker) -> list[int]:
+    if not isinstance(message, m.Fed):
+        return []
+    return [values.loads(payload) for group in message.groups for payload in group.payloads]

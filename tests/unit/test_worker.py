@@ -1,0 +1,155 @@
+"""A worker's loop: it answers a cut at once, saves what changed, undoes what failed, and tells a
+full disk from a bad tuple."""
+
+import errno
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import sojourn as sj
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import FrameReader, send_frame
+from sojourn.engine.worker import store, values
+from sojourn.engine.worker.worker import OperatorCode, Shared, SinkCode, serve
+
+
+@contextmanager
+def serving(code: OperatorCode | SinkCode, keep_going: bool = False) -> Iterator[Any]:
+    """A worker in a thread; yields what tells it something and what reads its next answer."""
+    ours, theirs = socket.socketpair()
+    reader = FrameReader(ours)
+    arguments = (theirs, FrameReader(theirs), code, (), 1, keep_going, 0)
+    thread = threading.Thread(target=serve, args=arguments)
+    thread.start()
+
+    def tell(message: m.ToWorker) -> None:
+        send_frame(ours, m.encode(message))
+
+    def answer() -> m.FromWorker:
+        message: m.FromWorker = m.decode_from_worker(reader.read() or b"")
+        return message
+
+    try:
+        yield tell, answer
+    finally:
+        ours.close()
+        thread.join()
+        theirs.close()
+
+
+class Count(sj.Operator):
+    def process(self, word: str) -> None:
+        self.state.setdefault(word, []).append(1)
+        if word == "bad":
+            raise ValueError(word)
+
+
+def work(*words: str, shard: int = 3) -> m.Work:
+    return m.Work([values.dumps(word) for word in words], [shard] * len(words), [])
+
+
+def saved_state(*paths: Path) -> dict[str, int]:
+    found = store.read(list(paths), lambda _shard: True)
+    return {word: len(ones) for state in found.values() for word, ones in state.items()}
+
+
+def test_a_cut_is_answered_at_once_and_what_changed_is_saved(tmp_path: Path) -> None:
+    with serving(OperatorCode(Count, "count", Shared())) as (tell, answer):
+        tell(work("a", "b", "a"))
+        tell(m.Save(1, str(tmp_path / "1"), False, False))
+        tell(work("a"))
+        assert isinstance(answer(), m.Done)
+        assert answer() == m.Cut(1)
+        rest = [answer(), answer()]
+        assert {type(message) for message in rest} == {m.Done, m.Saved}
+        (saved,) = (message for message in rest if isinstance(message, m.Saved))
+        assert saved.size == (tmp_path / "1").stat().st_size
+        assert saved_state(tmp_path / "1") == {"a": 2, "b": 1}
+        tell(m.Save(2, str(tmp_path / "2"), False, False))
+        assert answer() == m.Cut(2)
+        assert isinstance(answer(), m.Saved)
+        assert saved_state(tmp_path / "2") == {"a": 3}, "only what changed"
+        tell(m.Save(3, str(tmp_path / "3"), False, False))
+        assert [answer(), answer()] == [m.Cut(3), m.Saved(3)]
+        assert not (tmp_path / "3").exists()
+
+
+def test_a_shard_that_leaves_right_after_a_cut_is_saved_as_it_was(tmp_path: Path) -> None:
+    code = OperatorCode(Count, "count", Shared())
+    with serving(code) as (tell, answer):
+        tell(work("a", "b"))
+        tell(m.Save(1, str(tmp_path / "1"), False, False))
+        tell(m.TakeShard(3))
+        found = [answer() for _ in range(4)]
+        (given,) = (message for message in found if isinstance(message, m.GiveShard))
+        assert saved_state(tmp_path / "1") == {"a": 1, "b": 1}
+        tell(m.GiveShard(3, given.state))
+        tell(work("b"))
+        assert isinstance(answer(), m.Done)
+        tell(m.Save(2, str(tmp_path / "2"), False, False))
+        assert [type(answer()), type(answer())] == [m.Cut, m.Saved]
+        assert saved_state(tmp_path / "2") == {"b": 2}
+
+
+def test_a_loaded_state_is_only_that_of_the_shards_asked_for(tmp_path: Path) -> None:
+    with serving(OperatorCode(Count, "count", Shared())) as (tell, answer):
+        tell(work("a", shard=3))
+        tell(work("b", shard=4))
+        tell(m.Save(1, str(tmp_path / "1"), False, False))
+        assert [type(answer()) for _ in range(4)] == [m.Done, m.Done, m.Cut, m.Saved]
+    for anew, expected in ((False, {}), (True, {"a": 1})):
+        code = OperatorCode(Count, "count", Shared())
+        code.load(m.Load([m.SavedFiles([str(tmp_path / "1")], 1, 2)], [3, 4], anew))
+        assert set(code.shared.states) == {3}, "4 was another executor's"
+        code.cut(m.Save(2, str(tmp_path / f"2{anew}"), False, False))
+        save = code.save_some()
+        assert save is not None
+        saved = save()
+        found = saved_state(tmp_path / f"2{anew}") if saved.size else {}
+        assert found == expected
+
+
+def test_a_failed_tuple_changes_nothing(tmp_path: Path) -> None:
+    code = OperatorCode(Count, "count", Shared(), keep_going=True)
+    with serving(code, keep_going=True) as (tell, answer):
+        tell(work("a", "bad", "a"))
+        done = answer()
+        assert isinstance(done, m.Done)
+        assert [letter.shown for letter in done.failed] == ["'bad'"]
+        tell(m.Save(1, str(tmp_path / "1"), False, False))
+        assert [type(answer()), type(answer())] == [m.Cut, m.Saved]
+        assert saved_state(tmp_path / "1") == {"a": 2}
+
+
+class FullSink(sj.Sink):
+    """A disk that is full, when writing or when cutting."""
+
+    def __init__(self, when: str) -> None:
+        self.when = when
+
+    def _fail(self, when: str) -> None:
+        if self.when == when:
+            raise OSError(errno.ENOSPC, "No space left on device", "/full")
+
+    def write(self, value: Any) -> None:  # noqa: ARG002
+        self._fail("write")
+
+    def cut(self, last: bool = False) -> Any:  # noqa: ARG002
+        self._fail("cut")
+        return lambda: self._fail("save")
+
+
+def test_a_full_disk_is_no_fault_of_the_tuple_and_is_told_as_what_it_is(tmp_path: Path) -> None:
+    for when in ("write", "cut", "save"):
+        code = SinkCode(FullSink(when), 0, "run", 1, [])
+        with serving(code, keep_going=True) as (tell, answer):
+            tell(work("a"))
+            tell(m.Save(1, str(tmp_path / "1"), False, False))
+            message = answer()
+            while not isinstance(message, m.Fatal):
+                message = answer()
+            assert not message.user
+            assert "the disk is full (/full); make room" in message.error
