@@ -85,7 +85,8 @@ def test_defaults_are_what_is_promised() -> None:
     assert (control.interval_s, control.window, control.alpha) == (5.0, 3, 0.5)
     assert (control.change_interval_s, control.quiet_s, control.headroom) == (10.0, 30.0, 0.15)
     assert (control.model, control.smoothing, control.percentile) == ("auto", "window", None)
-    assert (engine.batch_s, engine.max_bundle, engine.max_queue) == (60.0, 500, 10_000)
+    assert (engine.commit_s, engine.batch_s, engine.drain_s) == (5.0, 3600.0, 5.0)
+    assert (engine.max_bundle, engine.max_queue, engine.max_queue_bytes) == (500, 10_000, 32 << 20)
     assert (engine.tracked_per_s, engine.timed_every, engine.max_restarts) == (200.0, 1, 5)
 
 

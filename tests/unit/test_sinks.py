@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from sojourn import sinks
 from sojourn.errors import InputError
-from sojourn.sinks import Sink, Staged
-from sojourn.sinks.parquet import Parquet
+from sojourn.sinks import Sink, Staged, columns, files
+from sojourn.sinks import sink as sink_module
+from sojourn.sinks.columns import Parquet
 
 MAKERS = pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 
@@ -79,7 +80,8 @@ def aside(directory: Path) -> list[str]:
 @pytest.fixture
 def no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of commits need not reach the disk."""
-    monkeypatch.setattr(sinks, "sync", lambda _path: None)
+    for module in (sink_module, files, columns):
+        monkeypatch.setattr(module, "sync", lambda _path: None)
 
 
 # commits
@@ -111,7 +113,7 @@ def test_without_values_there_is_nothing_to_commit(kind: str, tmp_path: Path) ->
 def test_what_is_written_after_a_cut_belongs_to_the_next(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sinks, "_BUFFER_BYTES", 1)
+    monkeypatch.setattr(files, "_BUFFER_BYTES", 1)
     sink = made(kind, tmp_path)
     monkeypatch.setattr(sink, "rows_per_group", 1, raising=False)
     write(sink, 1, 2)
@@ -514,7 +516,7 @@ def test_a_value_that_json_cannot_say_leaves_no_trace(bad: Any, tmp_path: Path) 
 def test_a_full_disk_is_told_and_leaves_no_trace_of_the_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sinks, "_BUFFER_BYTES", 1)
+    monkeypatch.setattr(files, "_BUFFER_BYTES", 1)
     sink = made("jsonl", tmp_path)
     write(sink, 1, 2)
     with monkeypatch.context() as patch:

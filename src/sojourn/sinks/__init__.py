@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sojourn.sinks.columns import Parquet
 from sojourn.sinks.files import Jsonl
-from sojourn.sinks.parquet import Parquet
 from sojourn.sinks.sink import Sink, Staged, publish
 
 __all__ = ["Sink", "Staged", "call", "console", "jsonl", "parquet", "publish"]

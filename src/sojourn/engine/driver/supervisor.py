@@ -57,6 +57,7 @@ class Supervisor(threading.Thread):
         self.committer = Committer(plan.checkpoint, hub)
         self.committed = threading.Condition()
         self.commit_s = plan.settings.commit_s
+        self.safe_s = time.monotonic()  # all that was done before is committed
         self.query: StreamingQuery | None = None
         self.at_rest = True  # all that was done is committed, and no query runs
         self.error: str | None = None
@@ -219,8 +220,10 @@ class Supervisor(threading.Thread):
 
     def commit(self, hold: bool = False, last: bool = False, timeout_s: float = _COMMIT_S) -> bool:
         """Make a commit; whether it was made, which it is not if the topology fails meanwhile."""
+        began = time.monotonic()
         made = self.committer.commit(self.epochs[-1], self._cannot_go_on, hold, last, timeout_s)
         if made:
+            self.safe_s = began
             self.in_a_row = 0
             self.justice.committed(self.committer.record)
             with self.committed:
