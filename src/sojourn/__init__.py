@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from sojourn.control.summary import Summary
     from sojourn.errors import InputError, TopologyFailed
     from sojourn.ports import Sample, Samples, Sojourn
-    from sojourn.run import ControlledRun, controlled, run, start
     from sojourn.sinks import Sink
     from sojourn.sources import Source
     from sojourn.topology import Operator, Output, Topology
+    from sojourn.wiring import ControlledRun, controlled, run, start
 
 __version__ = "0.1.0"
 
@@ -41,7 +41,7 @@ _HOMES = {
     "sojourn.control.summary": ("Summary",),
     "sojourn.errors": ("InputError", "TopologyFailed"),
     "sojourn.ports": ("Sample", "Samples", "Sojourn"),
-    "sojourn.run": ("ControlledRun", "controlled", "run", "start"),
+    "sojourn.wiring": ("ControlledRun", "controlled", "run", "start"),
     "sojourn.sinks": ("Sink",),
     "sojourn.sources": ("Source",),
     "sojourn.topology": ("Operator", "Output", "Topology"),

@@ -21,7 +21,6 @@ from sojourn.control.negotiator import Negotiator
 from sojourn.control.summary import Summary, Tally
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Samples
-from sojourn.run import argument_layer, check_goal, check_room
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulator.draws import Distribution
 from sojourn.simulator.engine import SimulatedEngine
@@ -30,6 +29,7 @@ from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology
+from sojourn.wiring import argument_layer, check_goal, check_room
 
 Settings = tuple[EngineSettings, ControlSettings, SimulatorSettings]
 Progress = Callable[[float], None]  # told the share of the virtual time that has passed

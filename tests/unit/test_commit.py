@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from sojourn.engine.driver.commit import _sent
 from sojourn.engine.executor import commit as module
 from sojourn.engine.executor.commit import Commits
 from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.meter import Meter
-from sojourn.engine.executor.on_error import Fault
 from sojourn.engine.executor.receiver import Callbacks, Receiver
 from sojourn.engine.executor.workers import Worker, Workers
 from sojourn.engine.wire import messages as m
@@ -135,7 +133,14 @@ class Node:
         shards = list(range(SHARDS)) if self.keyed else []
         self.workers = Workers(self._start, self.keyed, shards, 3)
         self.emitter = Emitter(
-            tuple(to), 0, (-1,) * 9, 3, Meter(0.0), SEAL, lambda row: network.row(name, row)
+            network.numbers[name],
+            tuple(to),
+            0,
+            (-1,) * 9,
+            3,
+            Meter(0.0),
+            SEAL,
+            lambda row: network.row(name, row),
         )
         self.emitter.window = 10**9
         self.way = Way(network, name)
@@ -144,7 +149,8 @@ class Node:
         never = self._never
         self.receiver.callbacks = Callbacks(never, self._arrived, never, never, never)
         self.receiver.open = True
-        self.receiver.interval = self.receiver.before = self.receiver.since = 0
+        self.receiver.interval = self.receiver.untold_bytes = 0
+        self.receiver.got = {}
         self.receiver.early = []
         self.commits = Commits(
             spec,
@@ -172,8 +178,7 @@ class Node:
         self.far[link] = Far(self, link, Link(theirs))
         return link
 
-    def _arrived(self, bundle: Bundle, late: bool) -> None:
-        self.commits.arrived(bundle, late)
+    def _arrived(self, bundle: Bundle) -> None:
         self.workers.put(bundle)
 
     def position(self) -> bytes:
@@ -302,15 +307,15 @@ class Network:
     def _deliver(self, way: tuple[str, str]) -> None:
         opened = SEAL.opened(self.rows[way].popleft())
         assert opened is not None
-        self.nodes[way[1]].receiver._hand_on(*opened)
+        self.nodes[way[1]].receiver._hand_on(opened)
 
     def _order(self, node: Node) -> None:
         match self.orders[node.name].popleft():
             case m.Commit() as commit:
                 node.saved[commit.number] = Counter()
                 node.commits.ask(commit)
-            case m.Expect() as expect:
-                node.commits.expect(expect)
+            case m.Confirm() as confirm:
+                node.commits.confirm(confirm)
 
     def commit(self, number: int, hold: bool, feeding: bool) -> None:
         """The driver's part."""
@@ -318,12 +323,20 @@ class Network:
         for orders in self.orders.values():
             orders.append(m.Commit(number, hold, False))
         cuts = self._all(m.HasCut, feeding)
-        sent = _sent(list(cuts.values()))
         for name, orders in self.orders.items():
-            orders.append(m.Expect(number, sent[name, 0]))
+            orders.append(m.Confirm(number, self._confirmed(name, cuts)))
         for name, saved in self._all(m.HasSaved, feeding).items():
             self.nodes[name].parts[number] = saved.part
             self.nodes[name].commits.committed()
+
+    def _confirmed(self, name: str, cuts: dict[str, m.HasCut]) -> list[tuple[str, int, bool, int]]:
+        """Which rows of one executor had come when their receivers cut."""
+        return [
+            (receiver, 0, feedback, number)
+            for receiver, cut in cuts.items()
+            for sender, feedback, number in cut.got
+            if sender == self.numbers[name]
+        ]
 
     def _all(self, kind: Any, feeding: bool) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -337,8 +350,19 @@ class Network:
                 return found
             if self.draw.random() < 0.02:
                 self._resize()
+            if self.draw.random() < 0.05:
+                self._tell()
             assert self.step(feeding), "nothing can happen, and the commit is not complete"
         raise AssertionError("the commit never comes")
+
+    def _tell(self) -> None:
+        """A receiver tells its senders what has come, as it does every so many bytes, unless it
+        has just cut."""
+        node = self.draw.choice(list(self.nodes.values()))
+        if node.commits.cut is None:
+            cuts = {node.name: m.HasCut(0, node.receiver.told())}
+            for name, orders in self.orders.items():
+                orders.append(m.Confirm(0, self._confirmed(name, cuts)))
 
     def _resize(self) -> None:
         node = self.draw.choice(list(self.nodes.values()))
@@ -371,10 +395,10 @@ class Network:
         later: dict[str, Counter[bytes]] = {n: Counter() for n in self.nodes}
         for sender, node in self.nodes.items():
             part = node.parts[number]
-            log = m.Log([], {})
+            log = m.Log([], {}, {})
             if part.log:
                 log = m.decode_log((self.root / part.log).read_bytes())
-            places = [(sender, log.own), *log.out.items()]
+            places = [(sender, log.own), *log.sent.items(), *log.out.items()]
             for receiver, items in places:
                 for payload, _ in items:
                     if receiver == name:
@@ -415,19 +439,3 @@ def test_every_tuple_is_at_one_place_in_a_commit(
             network.check(number)
         # All is held after the last cut: nobody has gone on.
         assert all(node.workers.hold and not node.workers.given for node in network.nodes.values())
-
-
-def test_more_rows_than_were_sent_are_no_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A row that somebody has sent again is noticed."""
-    monkeypatch.setattr(module, "Background", AtOnce)
-    with Network(tmp_path, SHAPES["chain"], random.Random(1)) as network:
-        node = network.nodes["k1"]
-        node.receiver._hand_on(0, Bundle([b"s0"], [shard_of(b"s0")], []))
-        node.saved[1] = Counter()
-        node.commits.ask(m.Commit(1, False, False))
-        node.commits.go_on()
-        node.commits.expect(m.Expect(1, 0))
-        with pytest.raises(Fault, match="1 rows came of 0 that were sent"):
-            node.commits.go_on()

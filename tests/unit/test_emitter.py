@@ -58,18 +58,20 @@ def route(
 
 def rig(*routes: Route, max_bundle: int = 500) -> Rig:
     handed: list[bytes] = []
-    emitter = Emitter(routes or (route(),), 1, LANES, max_bundle, Meter(0.0), SEAL, handed.append)
+    emitter = Emitter(
+        5, routes or (route(),), 1, LANES, max_bundle, Meter(0.0), SEAL, handed.append
+    )
     return Rig(emitter, Way(), handed)
 
 
 def opened(row: bytes) -> Bundle:
     found = SEAL.opened(row)
     assert found is not None
-    return found[1]
+    return found.bundle
 
 
 def address(row: bytes) -> tuple[int, int]:
-    level, partition, _ = PREFIX.unpack_from(row)
+    level, partition, *_ = PREFIX.unpack_from(row)
     return level, partition
 
 
@@ -232,7 +234,7 @@ def test_no_more_rows_are_sent_than_the_window_allows() -> None:
     made.emitter.add([group(b"a", b"b", b"c")])
     made.flush(rows=2)
     assert (len(made.way.sent), made.emitter.window, made.emitter.count) == (2, 0, 1)
-    made.emitter.pass_on(PREFIX.pack(3, 0, 0))
+    made.emitter.pass_on(PREFIX.pack(3, 0, 0, 0, 1))
     made.flush(rows=0)
     assert len(made.way.sent) == 2
     made.flush(rows=2)
@@ -244,7 +246,7 @@ def test_without_a_task_nothing_is_sent() -> None:
     made = rig()
     made.emitter.window = MANY
     made.emitter.add([group(b"a")])
-    made.emitter.pass_on(PREFIX.pack(3, 0, 0))
+    made.emitter.pass_on(PREFIX.pack(3, 0, 0, 0, 1))
     made.emitter.flush(None)
     assert not made.emitter.idle
     made.flush()
@@ -255,7 +257,7 @@ def test_without_a_task_nothing_is_sent() -> None:
 @pytest.mark.parametrize("partition", range(8))
 def test_a_row_for_a_later_level_takes_the_lane(partition: int) -> None:
     made = rig()
-    row = PREFIX.pack(3, partition, 0) + b"unopened"
+    row = PREFIX.pack(3, partition, 0, 0, 1) + b"unopened"
     made.emitter.pass_on(row)
     made.flush()
     assert made.way.sent == [(LANES[2], row)]
@@ -263,7 +265,7 @@ def test_a_row_for_a_later_level_takes_the_lane(partition: int) -> None:
 
 def test_a_row_for_the_next_level_goes_to_its_very_partition() -> None:
     made = rig()
-    row = PREFIX.pack(2, 4, 0) + b"unopened"
+    row = PREFIX.pack(2, 4, 0, 0, 1) + b"unopened"
     made.emitter.pass_on(row)
     made.flush()
     assert made.way.sent == [(4, row)]
@@ -293,7 +295,25 @@ def test_rows_carry_the_interval_they_are_sent_in_and_are_counted_by_receiver() 
     made.flush()
     rows = [row for _, row in made.way.sent] + made.handed
     assert [PREFIX.unpack_from(row)[2] for row in rows] == [8, 8, 8]
-    assert made.emitter.sent == {("a", 1): 2, ("b", 0): 1}
+    assert [PREFIX.unpack_from(row)[3:] for row in rows] == [(5, 1), (5, 2), (5 | 1 << 15, 1)]
+    assert made.emitter.sent == {("a", 1, False): 2, ("b", 0, True): 1}
+
+
+def test_a_row_is_kept_until_it_is_confirmed() -> None:
+    made = rig(max_bundle=1)
+    made.emitter.add([group(b"a", b"b", b"c")])
+    made.flush()
+    to = ("next", 0, False)
+
+    def kept() -> list[bytes]:
+        return [bundle.payloads[0] for _, bundle in made.emitter.unconfirmed[to]]
+
+    assert kept() == [b"a", b"b", b"c"]
+    made.emitter.confirmed(to, 2)
+    made.emitter.confirmed(to, 1)  # of before
+    assert kept() == [b"c"]
+    made.emitter.confirmed(("other", 0, False), 9)
+    assert kept() == [b"c"]
 
 
 def test_what_waits_can_be_told_in_order() -> None:
@@ -311,7 +331,7 @@ def test_while_all_is_held_only_what_is_under_way_already_is_sent() -> None:
     made = rig(route("a"), route("b", feedback=True))
     made.emitter.hold = True
     made.emitter.add([group(b"1"), group(b"2", to=1)])
-    made.emitter.pass_on(PREFIX.pack(2, 0, 0))
+    made.emitter.pass_on(PREFIX.pack(2, 0, 0, 0, 1))
     made.flush()
     assert len(made.way.sent) == 1
     assert not made.handed

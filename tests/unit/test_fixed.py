@@ -64,7 +64,7 @@ def test_every_route_takes_its_own_turns() -> None:
     routes = tuple(
         Route(name, None, False, 1, first, 2, None, 0) for name, first in (("a", 0), ("b", 2))
     )
-    emitter = Emitter(routes, 0, (-1, -1), 1, Meter(0.0), SEAL, lambda _row: None)
+    emitter = Emitter(5, routes, 0, (-1, -1), 1, Meter(0.0), SEAL, lambda _row: None)
     way = Way()
     for _ in range(10):
         emitter.add([m.Group(0, -1, [b"x"], [], []), m.Group(1, -1, [b"y"], [], [])])
@@ -79,7 +79,7 @@ def test_feedback_is_not_held_back_by_a_blocked_way() -> None:
         Route("again", None, True, 1, 0, 1, None, 0),
     )
     handed: list[bytes] = []
-    emitter = Emitter(routes, 0, (-1, -1), 10, Meter(0.0), SEAL, handed.append)
+    emitter = Emitter(5, routes, 0, (-1, -1), 10, Meter(0.0), SEAL, handed.append)
     emitter.add([m.Group(0, -1, [b"x"], [], []), m.Group(1, -1, [b"y"], [], [])])
     emitter.flush(Way())
     assert len(handed) == 1

@@ -18,11 +18,14 @@ from hypothesis import strategies as st
 from sojourn import sinks, sources
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import (
+    MAX_SENDER,
     Bundle,
     FrameReader,
     Link,
+    Row,
     Seal,
     Trace,
+    Way,
     decode_bundle,
     encode,
     send_frame,
@@ -188,7 +191,8 @@ def test_a_bundle_comes_back_as_it_was() -> None:
         (m.decode_from_worker, m.Saved(7, 5, b"position", [("staged", "seen")], ["held"])),
         (m.decode_from_worker, m.Done([], [m.Ack(1, 2, 3.0)], 1, 0.1, 1, 0.1, 0.01, [], [])),
         (m.decode_to_driver, m.Feedback(b"row")),
-        (m.decode_to_driver, m.HasCut(7, [("count", 1, 99)])),
+        (m.decode_to_driver, m.HasCut(7, [(1, False, 99)])),
+        (m.decode_to_executor, m.Confirm(7, [("count", 1, True, 99)])),
         (m.decode_to_driver, m.HasSaved(7, m.Part("count", 1, [("file", 9)]))),
         (m.decode_to_executor, m.Inject(b"row")),
         (m.decode_to_executor, m.Commit(7, True, False)),
@@ -428,18 +432,21 @@ def test_feedback_passes_the_levels_between_the_sources_and_its_receiver() -> No
 def test_a_row_comes_back_as_it_was() -> None:
     seal = Seal(b"secret")
     bundle = Bundle([b"a", b""], [3, 65_535], [Trace(1, 2**63 - 1, 7)])
-    assert seal.opened(seal.row(3, 65_535, 2**31, bundle)) == (2**31, bundle)
+    for way in (Way(0, False), Way(MAX_SENDER, True)):
+        row = Row(2**31, way, 2**60, bundle)
+        assert seal.opened(seal.row(3, 65_535, row)) == row
 
 
-@pytest.mark.parametrize("at", [0, 1, 3, 7, 20, -1])
+@pytest.mark.parametrize("at", [0, 1, 3, 7, 9, 20, -1])
 def test_a_row_that_was_changed_or_made_without_the_secret_is_not_believed(at: int) -> None:
     seal = Seal(b"secret")
-    row = bytearray(seal.row(3, 4, 5, Bundle([b"payload"], [], [])))
+    sent = Row(5, Way(6, False), 7, Bundle([b"payload"], [], []))
+    row = bytearray(seal.row(3, 4, sent))
     assert Seal(b"another").opened(bytes(row)) is None
     row[at] ^= 1
     assert seal.opened(bytes(row)) is None
 
 
-@pytest.mark.parametrize("row", [b"", b"short", bytes(23)])
+@pytest.mark.parametrize("row", [b"", b"short", bytes(33)])
 def test_what_is_no_row_is_not_believed(row: bytes) -> None:
     assert Seal(b"secret").opened(row) is None

@@ -40,7 +40,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run a topology and keep its promise with the fewest processors. Ctrl-C stops it cleanly."""
-    from sojourn.run import controlled, settings_for
+    from sojourn.wiring import controlled, settings_for
 
     seconds = None if duration is None else parse_duration(duration, "--duration")
     if seconds is not None and not seconds > 0:

@@ -107,6 +107,7 @@ def build_tasks(
         on_error = "fail" if isinstance(spec, SourceSpec) else spec.on_error
         return ExecutorSpec(
             place=place,
+            number=plan.layout.places.index(place),
             host=HostSpec(
                 vertex=place.vertex,
                 executor=place.executor,

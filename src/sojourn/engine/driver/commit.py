@@ -1,9 +1,8 @@
-"""The driver's part in a commit: has all executors cut, tells each how many rows are under way to
-it, and when all have saved writes the record, publishes what sinks have staged, and removes what no
-longer counts. Fed by the hub; used by the supervisor."""
+"""The driver's part in a commit: has all executors cut, tells each which of its rows had come by
+then, and when all have saved writes the record, publishes what sinks have staged, and removes what
+no longer counts. Fed by the hub; used by the supervisor."""
 
 import errno
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,8 +46,7 @@ class Committer:
 
         if not found(hub.cut_by_all):
             return False
-        under_way = _sent(hub.cut_by_all(number) or [])
-        hub.send_each(lambda to: m.Expect(number, under_way[to.vertex, to.executor]))
+        hub.confirm(number)
         if not found(hub.saved_by_all):
             return False
         self._make_durable(Record(number, epoch, hub.saved_by_all(number) or []))
@@ -71,12 +69,3 @@ class Committer:
         self.record = record
         publish(record.publish)
         drop(self.checkpoint, before - record.files)
-
-
-def _sent(cuts: list[m.HasCut]) -> Counter[tuple[str, int]]:
-    """Rows that were sent to each executor before their senders' cuts."""
-    sent: Counter[tuple[str, int]] = Counter()
-    for cut in cuts:
-        for vertex, executor, rows in cut.sent:
-            sent[vertex, executor] += rows
-    return sent

@@ -5,7 +5,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sojourn.engine.driver.interrupts import deferred
@@ -18,6 +18,8 @@ from sojourn.engine.wire.layout import Layout, Place
 from sojourn.engine.wire.spec import boot_id
 from sojourn.ports import Samples
 
+Rows = tuple[int, bool, int]  # sender, whether feedback, number
+RowsTo = tuple[str, int, bool, int]  # vertex, executor, whether feedback, number
 _TURN_S = 0.01
 _LOOK_S = 0.1
 _PRINT_S = 2.0
@@ -38,6 +40,7 @@ class Hub(threading.Thread):
         self.welcome: Callable[[m.Hello], m.Welcome] | None = None
         self.attached: set[bytes] = set()
         self.batch_ended = False
+        self.moved = False
         self.cuts: dict[bytes, m.HasCut] = {}
         self.saved: dict[bytes, m.HasSaved] = {}
         self.reports: dict[bytes, m.Report] = {}
@@ -150,10 +153,25 @@ class Hub(threading.Thread):
                 error = f"an executor of {hello.vertex!r} takes nothing off the channel"
                 self.failures.append(m.Failed(hello.vertex, error, False))
 
-    def send_each(self, message_for: Callable[[m.Hello], m.ToExecutor]) -> None:
-        """To every executor at its place, what is meant for it."""
-        for target in list(self.at.values()):
-            self._send(target, message_for(self.members[target]))
+    def confirm(self, commit: int) -> None:
+        """Tell every executor which of its rows had come when their receivers made their cuts."""
+        with self.changed:
+            here = [target for target in self.at.values() if target in self.members]
+            cuts = {target: self.cuts[target].got for target in here if target in self.cuts}
+            for number, rows in self._by_sender(cuts).items():
+                place = self.layout.places[number]
+                self.send(place, m.Confirm(commit, rows))
+
+    def _by_sender(self, got: Mapping[bytes, list[Rows]]) -> dict[int, list[RowsTo]]:
+        """What receivers have got, as their senders want to know it; all senders are there."""
+        found: dict[int, list[RowsTo]] = {n: [] for n in range(len(self.layout.places))}
+        for receiver, rows in got.items():
+            hello = self.members.get(receiver)
+            if hello is None:
+                continue  # it has just left, and with it goes this start
+            for sender, feedback, number in rows:
+                found[sender].append((hello.vertex, hello.executor, feedback, number))
+        return found
 
     def cut_by_all(self, commit: int) -> list[m.HasCut] | None:
         """Every executor's cut for a commit, once all are made."""
@@ -196,7 +214,7 @@ class Hub(threading.Thread):
             self.members.clear()
             self.at.clear()
             self.attached.clear()
-            self.batch_ended = False
+            self.batch_ended = self.moved = False
             self.cuts.clear()
             self.saved.clear()
             self.failures.clear()
@@ -234,22 +252,21 @@ class Hub(threading.Thread):
                 self.attached.add(sender)
             case m.BatchEnded():
                 self.batch_ended = True
+            case m.Got():
+                for number, rows in self._by_sender({sender: message.rows}).items():
+                    place = self.layout.places[number]
+                    if rows and (target := self.at.get((place.vertex, place.executor))):
+                        self.channel.send(target, m.Confirm(0, rows))
             case m.HasCut():
                 self.cuts[sender] = message
             case m.HasSaved():
                 self.saved[sender] = message
 
     def _join(self, sender: bytes, hello: m.Hello) -> None:
-        """An executor takes its place. If one had it before, Spark has put the partition on
-        another machine: at the end of a batch, when all is held, that is as good as any; at any
-        other time what was done since the last commit is not there."""
+        """An executor takes its place. If another one has it, Spark has begun a batch and put the
+        partition on another machine."""
         place = (hello.vertex, hello.executor)
-        before = self.at.get(place)
-        if before in self.attached:
-            moved = f"Spark has moved {hello.vertex!r} to another machine"
-            self.failures.append(m.Failed(hello.vertex, moved, False))
-        if before is not None and before in self.members:
-            self.channel.send(before, m.Finish())
+        self.moved = self.moved or place in self.at
         self.members[sender] = hello
         self.at[place] = sender
         self._tell_time(sender, hello.at_s)

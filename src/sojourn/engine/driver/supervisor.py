@@ -78,11 +78,11 @@ class Supervisor(threading.Thread):
                 failure = self._await_end()
                 if self.stopping.is_set():
                     return
-                if self.at_rest:
-                    self._clear_away()
-                    self.relocations.get().perform()
-                    continue
                 self._clear_away()
+                if self.at_rest:
+                    while not self.relocations.empty():
+                        self.relocations.get().perform()
+                    continue
                 self.error = self.verdict(failure)
                 if self.error is not None:
                     return
@@ -198,15 +198,30 @@ class Supervisor(threading.Thread):
                 return ""
             if not query.isActive:
                 return str(query.exception() or "the query ended by itself")
-            if not self.relocations.empty() and self.hub.complete():
-                if self.commit(hold=True):
+            if not self.hub.complete():
+                continue
+            if self.hub.batch_ended or not self.relocations.empty():
+                began = time.monotonic()
+                if self.commit(hold=True) and not self._goes_on():
                     self.at_rest = True
                     query.stop()
                     return ""
-            elif self.hub.complete() and (self.hub.batch_ended or time.monotonic() >= due):
+            elif time.monotonic() >= due:
                 began = time.monotonic()
-                self.commit(hold=self.hub.batch_ended)
+                self.commit()
         return ""
+
+    def _goes_on(self) -> bool:
+        """After a commit with which all is held: whether Spark's next batch has begun with every
+        executor where it was. If not, the query is to be started anew from that commit."""
+        hub = self.hub
+        if not self.relocations.empty():
+            return False
+        hub.wait(lambda: hub.complete() or hub.moved or self._cannot_go_on(), _JOIN_S)
+        if hub.moved:
+            return False
+        hub.send_all(m.GoOn())
+        return True
 
     def _needs_attention(self) -> bool:
         asked = self.stopping.is_set() or not self.relocations.empty()

@@ -1,12 +1,12 @@
 """An executor's part in a commit. Fed by the channel with the driver's word, by workers with what
 they saved, by the receiver with what came late; feeds the driver with what counts.
 
-A commit is a cut through the whole topology, made as Lai and Yang have it, with Mattern's counts:
-every row says in which interval between two cuts it was sent. An executor cuts when it is told to;
-what waits at it then, to be processed or to be sent, goes into the commit's log. Rows that were
-sent before their sender's cut and come after ours go into the log too, until as many have come as
-were sent. So nobody waits for anybody, no marker takes up a row, and it does not matter how tuples
-wait, which way they take or whether they go round in a loop."""
+A commit is a cut through the whole topology. Every row says in which interval between two cuts it
+was sent (Lai and Yang), and which of its sender's it is. An executor cuts when it is told to; what
+waits at it then, to be processed or to be sent, goes into the commit's log. So do the rows that it
+had sent and that had not come when their receivers cut, which these tell by number. So nobody
+waits for a row, no marker takes one up, and it does not matter how long tuples wait, which way they
+take or whether they go round in a loop."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sojourn import durable
 from sojourn.engine.executor.background import Background
-from sojourn.engine.executor.emitter import Emitter
+from sojourn.engine.executor.emitter import Emitter, To
 from sojourn.engine.executor.loop import Loop
 from sojourn.engine.executor.on_error import Fault, OnError
 from sojourn.engine.executor.receiver import Receiver
@@ -27,6 +27,9 @@ from sojourn.engine.wire.channel import ChannelClient
 from sojourn.engine.wire.spec import ExecutorSpec
 from sojourn.engine.worker.store import to_merge
 
+# Senders keep rows until they are known to have come; so much may have come before they are told.
+_TELL_BYTES = 1 << 20
+
 
 @dataclass
 class _Cut:
@@ -34,19 +37,22 @@ class _Cut:
 
     number: int
     part: m.Part
-    log: m.Log = field(default_factory=lambda: m.Log([], {}))
-    expected: int | None = None
+    sent: dict[To, int]
+    log: m.Log = field(default_factory=lambda: m.Log([], {}, {}))
+    confirmed: bool = False
     writing: bool = False
 
-    def late(self, bundle: Bundle) -> None:
-        """A bundle was under way to us."""
-        shards = bundle.shards or [-1] * len(bundle.payloads)
-        self.log.own += zip(bundle.payloads, shards, strict=True)
+    @property
+    def log_to(self) -> list[str]:
+        """The vertices that the log has tuples for."""
+        own = [self.part.vertex] if self.log.own else []
+        return sorted({*self.log.sent, *self.log.out, *own})
 
-    def to_send(self, receiver: str, payloads: list[bytes], shards: list[int]) -> None:
-        """Tuples are to be sent."""
-        out = self.log.out.setdefault(receiver, [])
-        out += zip(payloads, shards or [-1] * len(payloads), strict=True)
+
+def _add(to: dict[str, list[tuple[bytes, int]]], receiver: str, bundle: Bundle | m.Group) -> None:
+    """Tuples are under way to a vertex."""
+    shards = bundle.shards or [-1] * len(bundle.payloads)
+    to.setdefault(receiver, []).extend(zip(bundle.payloads, shards, strict=True))
 
 
 class Commits:
@@ -78,13 +84,6 @@ class Commits:
         for thread in (self.background, self.behind):
             loop.add(thread, thread.hand_back)
 
-    @property
-    def reads_on(self) -> bool:
-        """Whether rows must be read however full the queues are: a commit waits for them. There
-        are no more of them than the way has room for."""
-        cut = self.cut
-        return cut is not None and self.receiver.before < (cut.expected or 0)
-
     def begin(self, welcome: m.Welcome) -> None:
         """The files of the last commit count, until they are merged."""
         if welcome.state and not welcome.anew:
@@ -96,36 +95,36 @@ class Commits:
         self.asked = commit
         self.workers.no_moves = True
 
-    def expect(self, expect: m.Expect) -> None:
-        """The driver has counted what was sent to us before the senders' cuts."""
-        if self.cut is not None and self.cut.number == expect.commit:
-            self.cut.expected = expect.rows
+    def confirm(self, confirm: m.Confirm) -> None:
+        """Receivers have told which rows of ours have come. Those that we had sent by our cut and
+        that had not come by theirs belong to the commit."""
+        for vertex, executor, feedback, number in confirm.rows:
+            self.emitter.confirmed((vertex, executor, feedback), number)
+        cut = self.cut
+        if not confirm.commit or cut is None:
+            return
+        for to, rows in self.emitter.unconfirmed.items():
+            for number, bundle in rows:
+                if number <= cut.sent.get(to, 0):
+                    _add(cut.log.sent, to[0], bundle)
+        cut.confirmed = True
 
     def go_on(self) -> None:
         """Do what can be done now."""
         if self.asked is not None and self.receiver.open and self.workers.may_cut:
             self._cut(self.asked)
         cut = self.cut
-        if cut is None or cut.writing or cut.expected is None:
-            return
-        if self.receiver.before > cut.expected:
-            raise Fault(f"{self.receiver.before} rows came of {cut.expected} that were sent")
-        if self.receiver.before == cut.expected and not any(w.saving for w in self.workers.all):
+        if cut is None:
+            if self.receiver.untold_bytes >= _TELL_BYTES:
+                self.channel.send(m.Got(self.receiver.told()))
+        elif cut.confirmed and not cut.writing and not any(w.saving for w in self.workers.all):
             self._save(cut)
-
-    def arrived(self, bundle: Bundle, late: bool) -> None:
-        """A bundle has come; if its sender had not cut yet, it belongs to the commit."""
-        if late:
-            if self.cut is None:
-                raise Fault("a row came that was sent before the last commit")
-            self.cut.late(bundle)
 
     def emitted(self, worker: Worker, groups: Iterable[m.Group]) -> None:
         """A worker has answered; before its cut, what it emits belongs to the commit."""
         if worker.cutting and self.cut is not None:
             for group in groups:
-                receiver = self.emitter.routes[group.route].receiver
-                self.cut.to_send(receiver, group.payloads, group.shards)
+                _add(self.cut.log.out, self.emitter.routes[group.route].receiver, group)
 
     def worker_cut(self, worker: Worker) -> None:
         """All that a worker answered from now on is of the next interval."""
@@ -168,7 +167,8 @@ class Commits:
     def _cut(self, commit: m.Commit) -> None:
         spec, workers = self.spec, self.workers
         self.asked = None
-        cut = self.cut = _Cut(commit.number, m.Part(spec.place.vertex, spec.place.executor))
+        part = m.Part(spec.place.vertex, spec.place.executor)
+        cut = self.cut = _Cut(commit.number, part, dict(self.emitter.sent))
         cut.part.guilty = list(workers.convicted)
         # What a worker has in hand is processed before its cut, as its state must fit; without
         # any state it is simply done again.
@@ -177,9 +177,8 @@ class Commits:
             cut.log.own += [(payload, shard) for payload, shard, _ in workers.in_hand()]
         cut.log.own += [(payload, shard) for payload, shard, _ in workers.queued()]
         for receiver, bundle in self.emitter.pending():
-            cut.to_send(receiver, bundle.payloads, bundle.shards)
-        self.receiver.cut(commit.number)
-        self.emitter.interval = commit.number
+            _add(cut.log.out, receiver, bundle)
+        self.receiver.interval = self.emitter.interval = commit.number
         if commit.hold:
             workers.hold = self.emitter.hold = True
         for worker in workers.all:
@@ -187,8 +186,7 @@ class Commits:
                 self._have_saved(worker, commit)
         if not any(w.cutting for w in workers.all):
             self.on_error.cut()
-        sent = [(vertex, executor, n) for (vertex, executor), n in self.emitter.sent.items()]
-        self.channel.send(m.HasCut(commit.number, sent))
+        self.channel.send(m.HasCut(commit.number, self.receiver.told()))
         workers.no_moves = False
         workers.pump()
         self.receiver.hand_on_early()
@@ -207,7 +205,7 @@ class Commits:
         log, name = cut.log, f"{cut.number}.{self.spec.epoch}.log"
 
         def write() -> tuple[list[tuple[str, str]], list[str]]:
-            if log.own or log.out:
+            if cut.log_to:
                 durable.write(self.spec.directory / name, m.encode(log))
             staged = letters()
             return list(staged.publish), list(staged.held)
@@ -215,11 +213,11 @@ class Commits:
         self.background.do(write, lambda staged: self._saved(cut, name, *staged))
 
     def _saved(self, cut: _Cut, name: str, publish: list[tuple[str, str]], held: list[str]) -> None:
-        part, log = cut.part, cut.log
+        part = cut.part
         part.state = list(self.files)
-        if log.own or log.out:
+        part.log_to = cut.log_to
+        if part.log_to:
             part.log = f"{self.folder}/{name}"
-            part.log_to = sorted({*log.out, *([self.spec.place.vertex] if log.own else [])})
         part.publish += publish
         part.held += held
         self.cut = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Seal, Trace
+from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Row, Seal, Trace, Way
 from sojourn.engine.wire.layout import Route, next_partition
 
 WINDOW = 4  # rows that Spark may not have taken yet
@@ -26,12 +26,18 @@ class _Growing:
         self.bytes = 0
 
 
+To = tuple[str, int, bool]
+"""An executor of a vertex, by the plain way or as feedback."""
+
+
 class Emitter:
-    """Outgoing bundles by receiver, oldest first. Every row carries the interval it is sent in;
-    `sent` counts rows by receiving executor, ever."""
+    """Outgoing bundles by receiver, oldest first. Every row carries the interval it is sent in and
+    its number on its way; `sent` has the last number of each way. A row is kept until its receiver
+    has confirmed it, as a commit may have to log it."""
 
     def __init__(
         self,
+        number: int,
         routes: tuple[Route, ...],
         level: int,
         lanes: tuple[int, ...],
@@ -40,6 +46,7 @@ class Emitter:
         seal: Seal,
         hand_over: Callable[[bytes], None],
     ) -> None:
+        self.ways = {feedback: Way(number, feedback) for feedback in (False, True)}
         self.routes, self.level, self.lanes, self.meter = routes, level, lanes, meter
         self.max_bundle = max_bundle
         self.seal, self.hand_over = seal, hand_over
@@ -52,7 +59,8 @@ class Emitter:
         self.count = 0
         self.bytes = 0
         self.turns = [0] * len(routes)
-        self.sent: Counter[tuple[str, int]] = Counter()
+        self.sent: Counter[To] = Counter()
+        self.unconfirmed: dict[To, deque[tuple[int, Bundle]]] = {}
 
     @property
     def idle(self) -> bool:
@@ -76,6 +84,12 @@ class Emitter:
         for (route, _), queue in self.waiting.items():
             for growing in queue:
                 yield self.routes[route].receiver, growing.bundle
+
+    def confirmed(self, to: To, number: int) -> None:
+        """Rows up to this one have come."""
+        rows = self.unconfirmed.get(to)
+        while rows and rows[0][0] <= number:
+            rows.popleft()
 
     def pass_on(self, row: bytes) -> None:
         """Send on a row as it is: feedback, at the source level."""
@@ -105,10 +119,11 @@ class Emitter:
             del self.waiting[key]
         self.count -= len(growing.bundle.payloads)
         self.bytes -= growing.bytes
-        row = self.seal.row(
-            route.level, route.first_partition + key[1], self.interval, growing.bundle
-        )
-        self.sent[route.receiver, key[1]] += 1
+        to = (route.receiver, key[1], route.feedback)
+        self.sent[to] = number = self.sent[to] + 1
+        self.unconfirmed.setdefault(to, deque()).append((number, growing.bundle))
+        made = Row(self.interval, self.ways[route.feedback], number, growing.bundle)
+        row = self.seal.row(route.level, route.first_partition + key[1], made)
         if route.feedback:
             self.hand_over(row)
         else:
@@ -116,7 +131,7 @@ class Emitter:
             self._send(link, row)
 
     def _send(self, link: Link, row: bytes) -> None:
-        level, partition, _ = PREFIX.unpack_from(row)
+        level, partition, *_ = PREFIX.unpack_from(row)
         partition = next_partition(self.lanes, self.level, level, partition)
         self.window -= 1
         link.send(partition.to_bytes(2, "little"), row)

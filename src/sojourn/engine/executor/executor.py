@@ -67,6 +67,7 @@ class ElasticExecutor:
         self.meter = Meter(time.monotonic())
         seal = Seal(spec.secret)
         self.emitter = Emitter(
+            spec.number,
             spec.host.routes,
             spec.place.level,
             spec.lanes,
@@ -195,8 +196,6 @@ class ElasticExecutor:
         self.meter.begin()
         self.channel.send(m.Attached())
         self._begin()
-        if self.workers.hold:
-            self._go_on()
 
     def _begin(self) -> None:
         """Start workers, once there is a task and it is known where to go on."""
@@ -237,14 +236,13 @@ class ElasticExecutor:
             self.emitter.window = 0
             self.receiver.task.send(END)
 
-    def _arrived(self, bundle: Bundle, late: bool) -> None:
-        self.commits.arrived(bundle, late)
+    def _arrived(self, bundle: Bundle) -> None:
         self.meter.arrived(len(bundle.payloads), time.monotonic())
         self.workers.put(bundle)
 
     def _hold_back(self) -> None:
         """Read from the task, or from the source, only while there is room: the sockets and
-        Spark's buffers behind them carry the pressure back. A commit waits for no room."""
+        Spark's buffers behind them carry the pressure back."""
         spec, task, emitter = self.spec, self.receiver.task, self.emitter
         full = (
             self.workers.waiting >= spec.max_queue
@@ -259,7 +257,7 @@ class ElasticExecutor:
             for worker in self.workers.all:
                 self.loop.pause(worker.link, full and not worker.cutting)
         elif task is not None:
-            self.loop.pause(task, (full and not self.commits.reads_on) or not self.receiver.open)
+            self.loop.pause(task, full or not self.receiver.open)
 
     # workers
 
@@ -349,16 +347,17 @@ class ElasticExecutor:
 
     def _under_way(self, logs: list[str]) -> list[Bundle]:
         """The tuples of the last commit's logs that are for this executor: those that waited here
-        come before those that were to be sent. They are no longer traced, as their trees were
-        dropped with the start that began them."""
+        come before those that were sent, and those before what was to be sent. They are no longer
+        traced, as their trees were dropped with the start that began them."""
         spec, place = self.spec, self.spec.place
-        waited, sent = Bundle([], [], []), Bundle([], [], [])
+        waited, sent, unsent = (Bundle([], [], []) for _ in range(3))
         for number, path in enumerate(map(Path, logs)):
             log = m.decode_log(path.read_bytes())
             mine = path.parent.parent.name == place.vertex
             for bundle, items in (
                 (waited, log.own if mine else []),
-                (sent, log.out.get(place.vertex, [])),
+                (sent, log.sent.get(place.vertex, [])),
+                (unsent, log.out.get(place.vertex, [])),
             ):
                 for i, (payload, shard) in enumerate(items):
                     turn = shard if spec.keyed else i + number
@@ -366,7 +365,7 @@ class ElasticExecutor:
                         bundle.payloads.append(payload)
                         if spec.keyed:
                             bundle.shards.append(shard)
-        return [bundle for bundle in (waited, sent) if bundle.payloads]
+        return [bundle for bundle in (waited, sent, unsent) if bundle.payloads]
 
     def _worker_gone(self, worker: Worker) -> None:
         """A worker died. Without a key its tuples are given to others; with one, state is lost
@@ -415,14 +414,16 @@ class ElasticExecutor:
                 self._inject(message.row)
             case m.Commit():
                 self.commits.ask(message)
-            case m.Expect():
-                self.commits.expect(message)
+            case m.Confirm():
+                self.commits.confirm(message)
             case m.Committed():
                 self.commits.committed()
                 self._end_batch()
             case m.Welcome():
                 self.welcome = message
                 self._begin()
+            case m.GoOn():
+                self._go_on()
             case m.Time():
                 self.tracing.learn(message)
             case m.Finish():

@@ -1,6 +1,6 @@
 """The entrance of an executor: lets in the Spark task of each batch, once it has shown the secret,
-opens the rows it sends, counts them and hands on their bundles. Feeds the workers' queues, the
-commit with what came late, and the emitter with how many rows Spark has taken."""
+opens the rows it sends, counts them and hands on their bundles. Feeds the workers' queues, and the
+emitter with how many rows Spark has taken."""
 
 import contextlib
 import hmac
@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 from sojourn.engine.executor.loop import Loop
-from sojourn.engine.wire.bundle import Bundle, Link, Seal
+from sojourn.engine.executor.on_error import Fault
+from sojourn.engine.wire.bundle import Bundle, Link, Row, Seal, Way
 from sojourn.engine.wire.spec import END, NO_BATCH, Attach
 
 _log = logging.getLogger("sojourn")
@@ -24,7 +25,7 @@ class Callbacks:
     """Whom the receiver tells."""
 
     attached: Callable[[int], None]  # a task came for this batch
-    arrived: Callable[[Bundle, bool], None]  # a bundle, and whether its sender had not cut yet
+    arrived: Callable[[Bundle], None]  # a bundle
     ended: Callable[[], None]  # all of the batch's rows have come
     taken: Callable[[int], None]  # so many rows of ours are with Spark
     gone: Callable[[], None]  # the task has closed its end
@@ -34,8 +35,8 @@ class Receiver:
     """One task at a time: a link for rows both ways, and one on which it tells what was taken,
     heard also while no more rows are read.
 
-    Rows are counted by whether they were sent before or after their senders' last cut. A row whose
-    sender is one cut ahead of us waits until we have made ours."""
+    Rows are counted by the way they come. A row whose sender is one cut ahead of us waits until we
+    have made ours."""
 
     def __init__(
         self,
@@ -51,38 +52,36 @@ class Receiver:
         self.counts: Link | None = None
         self.open = False  # whether bundles can be handed on
         self.interval = 0
-        self.before = 0
-        self.since = 0
-        self.early: list[tuple[int, Bundle]] = []
+        self.got: dict[Way, int] = {}
+        self.untold_bytes = 0  # of rows whose senders keep them still
+        self.early: list[Row] = []
         loop.add(listener, self._accept)
 
     @property
     def received(self) -> int:
         """Rows that have come, ever."""
-        return self.before + self.since + len(self.early)
+        return sum(self.got.values()) + len(self.early)
 
-    def cut(self, interval: int) -> None:
-        """A new interval begins: what is sent in the ones before it comes late from now on."""
-        self.interval = interval
-        self.before += self.since
-        self.since = 0
+    def told(self) -> list[tuple[int, bool, int]]:
+        """What has come over each way, for its sender to know."""
+        self.untold_bytes = 0
+        return [(way.sender, way.feedback, number) for way, number in self.got.items()]
 
     def hand_on_early(self) -> None:
         """Hand on what could not be handed on when it came."""
         early, self.early = self.early, []
-        for interval, bundle in early:
-            self._hand_on(interval, bundle)
+        for row in early:
+            self._hand_on(row)
 
-    def _hand_on(self, interval: int, bundle: Bundle) -> None:
-        if not self.open or interval > self.interval:
-            self.early.append((interval, bundle))
+    def _hand_on(self, row: Row) -> None:
+        if not self.open or row.interval > self.interval:
+            self.early.append(row)
             return
-        late = interval < self.interval
-        if late:
-            self.before += 1
-        else:
-            self.since += 1
-        self.callbacks.arrived(bundle, late)
+        before = self.got.get(row.way, 0)
+        if row.number != before + 1:
+            raise Fault(f"row {row.number} of sender {row.way.sender} came after row {before}")
+        self.got[row.way] = row.number
+        self.callbacks.arrived(row.bundle)
 
     def detach(self) -> None:
         """Forget the task; the next one may come."""
@@ -149,7 +148,8 @@ class Receiver:
             if opened is None:
                 _log.warning("a row of %d bytes that is not ours is left out", len(frame))
             else:
-                self._hand_on(*opened)
+                self.untold_bytes += len(frame)
+                self._hand_on(opened)
 
     def _read_counts(self) -> None:
         assert self.counts is not None

@@ -96,7 +96,7 @@ class Task:
         for batch in batches:
             for row in batch.column(1).to_pylist():
                 if row is not None:
-                    level, target, _ = PREFIX.unpack_from(row)
+                    level, target, *_ = PREFIX.unpack_from(row)
                     pid = next_partition(self.lanes, self.level, level, target)
                     yield _record_batch([pid, pid], [row, None])
 

@@ -3,8 +3,9 @@ Used by tasks, executors and workers; nothing here looks into a tuple.
 
 A bundle is an address and as many tuples as were ready for it. It stands in one Spark row behind
 a prefix that says where it goes, so that a stage can wave it through without opening it, and in
-which interval between two commits it was sent. Spark's streaming shuffle asks nobody who he is, so
-a row also carries a digest that only who knows the topology's secret can make."""
+which interval between two commits it was sent, by whom and as which of his rows. Spark's streaming
+shuffle asks nobody who he is, so a row also carries a digest that only who knows the topology's
+secret can make."""
 
 import hashlib
 import hmac
@@ -12,10 +13,13 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
-PREFIX = struct.Struct("<BHI")  # level and partition of the receiver, interval of the sender
+# Level and partition of the receiver, interval of the sender, its number, and the row's own: the
+# how-manieth it is on its way.
+PREFIX = struct.Struct("<BHIHQ")
 _DIGEST_BYTES = 16
 _LENGTH = struct.Struct("<Q")
 LENGTH_BYTES = _LENGTH.size
@@ -43,24 +47,49 @@ class Bundle(msgspec.Struct, array_like=True):
 decode_bundle = msgspec.msgpack.Decoder(Bundle).decode
 
 
+class Row(NamedTuple):
+    """A bundle as it came: sent in which interval, over which way, and the how-manieth there. A way
+    is its sender's number and whether it is the one for feedback."""
+
+    interval: int
+    way: "Way"
+    number: int
+    bundle: Bundle
+
+
+class Way(NamedTuple):
+    """From one executor to another, by Spark alone or, as feedback, through the driver first."""
+
+    sender: int
+    feedback: bool
+
+
+_FEEDBACK = 1 << 15
+MAX_SENDER = _FEEDBACK - 1
+
+
 class Seal:
     """Makes rows, and believes only those that were made with the same secret."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
 
-    def row(self, level: int, partition: int, interval: int, bundle: Bundle) -> bytes:
+    def row(self, level: int, partition: int, row: Row) -> bytes:
         """A bundle, addressed and sealed."""
-        prefix, data = PREFIX.pack(level, partition, interval), encode(bundle)
+        sender = row.way.sender | (_FEEDBACK if row.way.feedback else 0)
+        prefix = PREFIX.pack(level, partition, row.interval, sender, row.number)
+        data = encode(row.bundle)
         return b"".join((prefix, self._digest(prefix, data), data))
 
-    def opened(self, row: bytes) -> tuple[int, Bundle] | None:
-        """The interval and the bundle of a row; None if it is not one of ours."""
+    def opened(self, row: bytes) -> Row | None:
+        """What a row says; None if it is not one of ours."""
         start = PREFIX.size + _DIGEST_BYTES
         prefix, data = row[: PREFIX.size], memoryview(row)[start:]
         if not hmac.compare_digest(row[PREFIX.size : start], self._digest(prefix, data)):
             return None
-        return PREFIX.unpack(prefix)[2], decode_bundle(data)
+        _, _, interval, sender, number = PREFIX.unpack(prefix)
+        way = Way(sender & MAX_SENDER, bool(sender & _FEEDBACK))
+        return Row(interval, way, number, decode_bundle(data))
 
     def _digest(self, prefix: bytes, data: bytes | memoryview) -> bytes:
         made = hashlib.blake2b(prefix, key=self.secret, digest_size=_DIGEST_BYTES)

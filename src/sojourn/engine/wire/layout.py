@@ -3,6 +3,7 @@ vertex sends what. Pure; fed by the topology, used by the driver and carried to 
 
 from dataclasses import dataclass
 
+from sojourn.engine.wire.bundle import MAX_SENDER
 from sojourn.errors import InputError
 from sojourn.topology import Edge, Key, OperatorSpec, SinkSpec, SourceSpec, Topology
 
@@ -129,7 +130,12 @@ def next_partition(lanes: tuple[int, ...], level: int, target: int, partition: i
 
 
 def _check_addresses(topology: Topology, places: list[Place]) -> None:
-    """A bundle's address has one byte for its level and two for its partition."""
+    """A row has one byte for its level, two for its partition, and fifteen bits for its sender."""
+    if len(places) > MAX_SENDER + 1:
+        raise InputError(
+            f"topology {topology.name!r}: has {len(places)} executors; at most {MAX_SENDER + 1} "
+            "are possible"
+        )
     if (deepest := max(place.level for place in places)) > MAX_LEVEL:
         raise InputError(
             f"topology {topology.name!r}: the longest path has {deepest} edges; "

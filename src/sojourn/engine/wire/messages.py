@@ -15,10 +15,12 @@ class Work(msgspec.Struct, array_like=True, tag="work"):
 
 
 class Log(msgspec.Struct, array_like=True):
-    """Tuples that were under way at a commit: those that waited where they were to be processed,
-    and those that were to be sent, each for a vertex, with its shard or -1."""
+    """Tuples that were under way at a commit, each with its shard or -1: those that waited where
+    they were to be processed; and by the vertex they are for, those that were sent and had not
+    come, and those that were to be sent. That is their order, too."""
 
     own: list[tuple[bytes, int]]
+    sent: dict[str, list[tuple[bytes, int]]]
     out: dict[str, list[tuple[bytes, int]]]
 
 
@@ -293,12 +295,18 @@ class Bye(msgspec.Struct, array_like=True, tag="bye"):
     """An executor leaves."""
 
 
+class Got(msgspec.Struct, array_like=True, tag="got"):
+    """How many rows have come over each way, ever: its sender, whether it is for feedback, and the
+    number. Told now and then, so that senders need not keep them; and by HasCut."""
+
+    rows: list[tuple[int, bool, int]]
+
+
 class HasCut(msgspec.Struct, array_like=True, tag="has_cut"):
-    """An executor's cut for a commit: how many rows it has sent before it, ever, to which executor
-    of which vertex."""
+    """An executor's cut for a commit, and what had come by then, as in Got."""
 
     commit: int
-    sent: list[tuple[str, int, int]]
+    got: list[tuple[int, bool, int]]
 
 
 class Part(msgspec.Struct, array_like=True):
@@ -335,6 +343,7 @@ ToDriver = (
     | Text
     | Failed
     | Bye
+    | Got
     | HasCut
     | HasSaved
 )
@@ -388,11 +397,12 @@ class Commit(msgspec.Struct, array_like=True, tag="commit"):
     last: bool
 
 
-class Expect(msgspec.Struct, array_like=True, tag="expect"):
-    """So many rows, ever, were sent to this executor before their senders' cuts."""
+class Confirm(msgspec.Struct, array_like=True, tag="confirm"):
+    """So many of this executor's rows have come, ever, to the executor of a vertex, by the plain
+    way or as feedback: when those made their cuts for a commit, or, if it is 0, at any time."""
 
     commit: int
-    rows: int
+    rows: list[tuple[str, int, bool, int]]
 
 
 class Committed(msgspec.Struct, array_like=True, tag="committed"):
@@ -415,7 +425,17 @@ class Finish(msgspec.Struct, array_like=True, tag="finish"):
 
 
 ToExecutor = (
-    Welcome | Resize | Poll | StopSource | Inject | Commit | Expect | Committed | Time | Finish
+    Welcome
+    | Resize
+    | Poll
+    | StopSource
+    | Inject
+    | Commit
+    | Confirm
+    | Committed
+    | GoOn
+    | Time
+    | Finish
 )
 
 decode_to_driver = msgspec.msgpack.Decoder(ToDriver).decode

@@ -38,6 +38,7 @@ class ExecutorSpec:
     """All an executor is told when it starts. Travels inside Spark's own closure."""
 
     place: Place
+    number: int  # of all executors
     host: HostSpec
     kind: str  # source, operator or sink
     keyed: bool
