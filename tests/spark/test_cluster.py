@@ -32,7 +32,7 @@ if __name__ == "__main__":
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     topology = wordcount(Path({out!r}), LINES, 60, processors=3, executors=2)
-    options = {{"checkpoint": {checkpoint!r}, "commit_s": 1, "batch_s": 3}}
+    options = {{"checkpoint": {checkpoint!r}, "commit_s": 1, "batch_s": 8}}
     with sj.start(topology, spark=spark, **options) as running:
         print("up", flush=True)
         running.hub.wait(lambda: running.committed >= 1, 60)
@@ -40,6 +40,10 @@ if __name__ == "__main__":
         running.resize({{"count": 4}})
         running.hub.wait(lambda: running.hub.epoch > first and running.hub.complete(), 60)
         print("moved", running.hub.epoch - first, "restarts before", running.restarts)
+        asked = 0
+        while running.allocation()["count"] != 4 and asked < 300:  # workers take a moment
+            running.hub.wait(lambda: False, 0.1)
+            asked += 1
         print("processors", running.allocation()["count"])
         listed = subprocess.run(
             ["pgrep", "-f", "CoarseGrainedExecutorBackend"], capture_output=True, text=True

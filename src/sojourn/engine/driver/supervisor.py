@@ -27,6 +27,8 @@ _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
 _COMMIT_S = 600.0
 _QUIET_S = 0.02
+_SLOTS_S = 0.2
+_NO_SLOTS = "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"
 ANSWER_S = 5.0
 LEAVE_S = 15.0
 
@@ -65,6 +67,7 @@ class Supervisor(threading.Thread):
         self.in_a_row = 0
         self.justice = Justice()
         self.epochs: list[int] = []
+        self.short_since_s: float | None = None
         self.stopping = threading.Event()
         self.started = threading.Event()
         self.relocations: queue.SimpleQueue[_Relocation] = queue.SimpleQueue()
@@ -82,6 +85,8 @@ class Supervisor(threading.Thread):
                 if self.at_rest:
                     while not self.relocations.empty():
                         self.relocations.get().perform()
+                    continue
+                if _NO_SLOTS in failure and self._slots_may_come():
                     continue
                 self.error = self.verdict(failure)
                 if self.error is not None:
@@ -101,6 +106,16 @@ class Supervisor(threading.Thread):
                 self.error = f"{type(error).__name__}: {error}"
         finally:
             self.started.set()
+
+    def _slots_may_come(self) -> bool:
+        """Whether to wait on for task slots: when a machine is lost, Spark counts on its slots for
+        a moment, and a query that is started then fails at once."""
+        now = time.monotonic()
+        self.short_since_s = self.short_since_s or now
+        if now > self.short_since_s + self.plan.settings.cluster_timeout_s:
+            return False
+        self.stopping.wait(_SLOTS_S)
+        return True
 
     def relocate(self, action: Callable[[], None], timeout_s: float) -> None:
         """Commit and hold, do something while no query runs, and go on, on whatever machines
@@ -181,6 +196,7 @@ class Supervisor(threading.Thread):
             _JOIN_S,
         )
         if hub.complete():
+            self.short_since_s = None
             self.started.set()
         elif not (self.is_down or self.stopping.is_set() or hub.is_broken):
             raise TimeoutError(f"not all of its executors came up within {_JOIN_S:.0f} s")
