@@ -282,11 +282,11 @@ def test_what_is_committed_but_not_published_is_published_by_the_next_start(
     topology = wordcount(tmp_path, LINES, 150, processors=2)
     published: list[int] = []
 
-    def once_not(staged: Any) -> None:
+    def once_not(staged: Any, again: bool = False) -> None:
         published.append(len(list(staged)))
         if len(published) == 3:
             raise OSError("pulled the plug")
-        publish(staged)
+        publish(staged, again)
 
     monkeypatch.setattr(commit, "publish", once_not)
     checkpoint = tmp_path / "checkpoint"

@@ -20,19 +20,19 @@ class Staged:
     held: tuple[str, ...] = ()
 
 
-def publish(staged: Iterable[tuple[str, str]]) -> None:
-    """Move the files of a recorded commit into view. To do it again does no harm: a staged file
-    that is no longer there was moved before."""
+def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
+    """Move the files of a recorded commit into view. With `again`, after a restart, a staged file
+    that is not there was moved before, and whoever reads results may have taken it away since."""
     folders = set()
     for source, target in staged:
         try:
             os.replace(source, target)
         except FileNotFoundError:
-            if not os.path.exists(target):
+            if not again:
                 raise InputError(
                     f"{target}: cannot be published, as {source} is not there; the directory of a "
-                    "sink must be one that all machines see, the driver's included, and what lies "
-                    "in it must stay while the checkpoint is in use"
+                    "sink must be one that all machines see, the driver's included, and what is "
+                    "staged in it must stay"
                 ) from None
         folders |= {os.path.dirname(source), os.path.dirname(target)}
     for folder in folders:

@@ -25,7 +25,7 @@ class Committer:
     def begin(self) -> None:
         """Before a start: what the last commit has not finished is finished, and what was begun
         after it is removed."""
-        publish(self.record.publish)
+        publish(self.record.publish, again=True)
         sweep(self.checkpoint, self.record)
 
     def commit(

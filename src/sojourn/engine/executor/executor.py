@@ -35,6 +35,7 @@ _WORKER_BYTES = 1 << 20
 _SOURCE_BYTES = 1 << 14  # what is not read must stay with the source, which may shed it
 _FINISH_S = 10.0
 _FEEDBACK_ROWS = 16  # feedback that may wait before the first source has to
+_EARLY_ROWS = 16  # rows that may wait until we have made our cut
 _LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
 
 
@@ -250,6 +251,7 @@ class ElasticExecutor:
             or emitter.count >= spec.max_queue
             or emitter.bytes >= spec.queue_bytes
             or len(emitter.rows) >= _FEEDBACK_ROWS
+            or len(self.receiver.early) >= _EARLY_ROWS
             or self.channel.backlog_bytes >= spec.queue_bytes
             or (task is not None and task.unsent_bytes > _BACKLOG_BYTES)
         )
