@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: run test check docs bench clean
 
 run: $(VENV)/.run
-	$(BIN)/sojourn run examples/orders.py --max-sojourn 200ms --conf change.quiet=15s --conf batch=5min
+	$(BIN)/sojourn run examples/orders.py --max-sojourn 200ms --conf change.quiet=15s
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto tests/unit tests/cli

@@ -1,6 +1,6 @@
 """Pools of machines for the negotiator: this machine alone, a standalone cluster whose workers are
 started and stopped, and whatever cluster manager Spark itself can ask. A machine is given back when
-no executor is on it any more: the topology is moved off it at the end of a batch."""
+no executor is on it any more: the topology commits, and is moved off it."""
 
 import contextlib
 import shutil

@@ -78,7 +78,7 @@ class Tracker:
         return done
 
     def clear(self) -> None:
-        """The topology goes back to an earlier batch: open trees will not be completed."""
+        """The topology goes back to the last commit: open trees will not be completed."""
         self.trees.clear()
 
     def _check(self, root: int, tree: _Tree) -> None:
