@@ -41,6 +41,7 @@ class Hub(threading.Thread):
         self.attached: set[bytes] = set()
         self.batch_ended = False
         self.moved = False
+        self.feedback: list[m.Feedback] = []
         self.cuts: dict[bytes, m.HasCut] = {}
         self.saved: dict[bytes, m.HasSaved] = {}
         self.reports: dict[bytes, m.Report] = {}
@@ -215,6 +216,7 @@ class Hub(threading.Thread):
             self.at.clear()
             self.attached.clear()
             self.batch_ended = self.moved = False
+            self.feedback.clear()
             self.cuts.clear()
             self.saved.clear()
             self.failures.clear()
@@ -274,16 +276,27 @@ class Hub(threading.Thread):
             self.channel.send(sender, self.welcome(hello))
         if place in self.processors:
             self.channel.send(sender, m.Resize(self.processors[place]))
+        if place == self._first:
+            waited, self.feedback = self.feedback, []
+            for feedback in waited:
+                self._inject(feedback)
+
+    @property
+    def _first(self) -> tuple[str, int]:
+        first = self.layout.places[0]
+        return first.vertex, first.executor
 
     def _tell_time(self, sender: bytes, asked_s: float) -> None:
         same = self.members[sender].boot == boot_id()
         self.channel.send(sender, m.Time(asked_s, time.monotonic(), same))
 
     def _inject(self, feedback: m.Feedback) -> None:
-        """Feedback goes through here to the first source, which sends it on."""
-        first = self.layout.places[0]
-        injector = self.at.get((first.vertex, first.executor))
-        if injector is not None:
+        """Feedback goes through here to the first source, which sends it on; what comes before
+        that has joined waits for it."""
+        injector = self.at.get(self._first)
+        if injector is None:
+            self.feedback.append(feedback)
+        else:
             self.channel.send(injector, m.Inject(feedback.row))
 
 

@@ -79,7 +79,8 @@ class Receiver:
             return
         before = self.got.get(row.way, 0)
         if row.number != before + 1:
-            raise Fault(f"row {row.number} of sender {row.way.sender} came after row {before}")
+            what = "feedback" if row.way.feedback else "row"
+            raise Fault(f"{what} {row.number} of sender {row.way.sender} came after {before}")
         self.got[row.way] = row.number
         self.callbacks.arrived(row.bundle)
 

@@ -1,0 +1,102 @@
+"""The hub: what executors tell reaches whom it is for, whoever joins first."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import sojourn as sj
+from sojourn.engine.driver.hub import Hub
+from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.layout import layout
+
+
+class Wire:
+    """Keeps what is sent, by whom it is for."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[bytes, Any]] = []
+
+    def send(self, target: bytes, message: m.ToExecutor) -> None:
+        self.sent.append((target, message))
+
+    def to(self, target: bytes, kind: type) -> list[Any]:
+        return [message for who, message in self.sent if who == target and type(message) is kind]
+
+
+def topology() -> sj.Topology:
+    t = sj.Topology("loop")
+    numbers = t.source("numbers", sj.sources.iterable(lambda: [1]))
+    rounds = t.operator("round", lambda n: [n], numbers)
+    t.feedback(rounds, rounds)
+    return t
+
+
+@pytest.fixture
+def hub() -> Iterator[tuple[Hub, Wire]]:
+    made, wire = Hub("127.0.0.1", layout(topology())), Wire()
+    channel, made.channel = made.channel, wire  # type: ignore[assignment]
+    made.start_epoch(3)
+    yield made, wire
+    channel.close()
+
+
+def join(hub: Hub, vertex: str) -> bytes:
+    sender = f"{vertex}/0/x/3".encode()
+    hub._handle(sender, m.Hello(vertex, 0, 3, "host", 1, "boot", 0.0))
+    hub._handle(sender, m.Attached())
+    return sender
+
+
+def test_feedback_waits_until_the_first_source_has_joined(hub: tuple[Hub, Wire]) -> None:
+    made, wire = hub
+    rounds = join(made, "round")
+    for row in (b"1", b"2"):
+        made._handle(rounds, m.Feedback(row))
+    numbers = join(made, "numbers")
+    made._handle(rounds, m.Feedback(b"3"))
+    assert [inject.row for inject in wire.to(numbers, m.Inject)] == [b"1", b"2", b"3"]
+
+
+def test_what_was_heard_of_an_earlier_start_does_not_count(hub: tuple[Hub, Wire]) -> None:
+    made, wire = hub
+    rounds = join(made, "round")
+    made._handle(rounds, m.Feedback(b"old"))
+    made.start_epoch(4)
+    made._handle(rounds, m.Failed("round", "of the old start", False))
+    assert not made.is_broken
+    assert not made.feedback
+    made._handle(rounds, m.Hello("round", 0, 3, "host", 1, "boot", 0.0))
+    assert wire.to(rounds, m.Finish) == [m.Finish()]
+
+
+def test_senders_are_told_what_has_come(hub: tuple[Hub, Wire]) -> None:
+    made, wire = hub
+    rounds, numbers = join(made, "round"), join(made, "numbers")
+    made._handle(rounds, m.Got([(0, False, 7), (1, True, 3)]))
+    assert wire.to(numbers, m.Confirm) == [m.Confirm(0, [("round", 0, False, 7)])]
+    assert wire.to(rounds, m.Confirm) == [m.Confirm(0, [("round", 0, True, 3)])]
+
+
+def test_a_commit_is_cut_and_saved_when_all_have(hub: tuple[Hub, Wire]) -> None:
+    made, _ = hub
+    rounds, numbers = join(made, "round"), join(made, "numbers")
+    assert made.complete()
+    made._handle(rounds, m.HasCut(5, []))
+    made._handle(numbers, m.HasCut(4, []))
+    assert made.cut_by_all(5) is None
+    made._handle(numbers, m.HasCut(5, []))
+    assert made.cut_by_all(5) is not None
+    for sender, vertex in ((rounds, "round"), (numbers, "numbers")):
+        assert made.saved_by_all(5) is None
+        made._handle(sender, m.HasSaved(5, m.Part(vertex, 0)))
+    assert [part.vertex for part in made.saved_by_all(5) or []] == ["round", "numbers"]
+
+
+def test_an_executor_that_comes_to_a_taken_place_was_moved(hub: tuple[Hub, Wire]) -> None:
+    made, _ = hub
+    join(made, "round")
+    assert not made.moved
+    made._handle(b"round/0/other/3", m.Hello("round", 0, 3, "elsewhere", 1, "boot", 0.0))
+    assert made.moved
+    assert not made.complete()
