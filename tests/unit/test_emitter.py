@@ -306,7 +306,7 @@ def test_a_row_is_kept_until_it_is_confirmed() -> None:
     to = ("next", 0, False)
 
     def kept() -> list[bytes]:
-        return [bundle.payloads[0] for _, bundle in made.emitter.unconfirmed[to]]
+        return [sent.bundle.payloads[0] for _, sent in made.emitter.unconfirmed[to]]
 
     assert kept() == [b"a", b"b", b"c"]
     made.emitter.confirmed(to, 2)
@@ -314,6 +314,7 @@ def test_a_row_is_kept_until_it_is_confirmed() -> None:
     assert kept() == [b"c"]
     made.emitter.confirmed(("other", 0, False), 9)
     assert kept() == [b"c"]
+    assert made.emitter.unconfirmed_bytes == 1
 
 
 def test_what_waits_can_be_told_in_order() -> None:

@@ -84,9 +84,9 @@ def test_a_commit_is_cut_and_saved_when_all_have(hub: tuple[Hub, Wire]) -> None:
     assert made.complete()
     made._handle(rounds, m.HasCut(5, []))
     made._handle(numbers, m.HasCut(4, []))
-    assert made.cut_by_all(5) is None
+    found = [made.cut_by_all(5)]
     made._handle(numbers, m.HasCut(5, []))
-    assert made.cut_by_all(5) is not None
+    assert [*found, made.cut_by_all(5)] == [False, True]
     for sender, vertex in ((rounds, "round"), (numbers, "numbers")):
         assert made.saved_by_all(5) is None
         made._handle(sender, m.HasSaved(5, m.Part(vertex, 0)))
@@ -94,9 +94,41 @@ def test_a_commit_is_cut_and_saved_when_all_have(hub: tuple[Hub, Wire]) -> None:
 
 
 def test_an_executor_that_comes_to_a_taken_place_was_moved(hub: tuple[Hub, Wire]) -> None:
+    """In the middle of a batch that is a failure; while all is held, the query starts anew."""
+    made, wire = hub
+    for held in (True, False):
+        made.start_epoch(3)
+        join(made, "round")
+        join(made, "numbers")
+        if held:
+            made.between_batches()
+        newcomer = b"round/0/other/3"
+        made._handle(newcomer, m.Hello("round", 0, 3, "elsewhere", 1, "boot", 0.0))
+        assert made.is_broken == (not held)
+        assert not wire.to(newcomer, m.Welcome), "it must not begin"
+        assert not made.go_on()
+
+
+def test_all_go_on_when_the_next_batch_has_begun_for_everyone(hub: tuple[Hub, Wire]) -> None:
+    made, _ = hub
+    rounds, numbers = join(made, "round"), join(made, "numbers")
+    made._handle(numbers, m.BatchEnded(0))
+    assert made.batch_ended
+    made.between_batches()
+    assert not made.batch_ended
+    made._handle(numbers, m.BatchEnded(0))  # of another source, later
+    assert not made.batch_ended
+    for sender in (rounds, numbers):
+        made._handle(sender, m.Attached())
+    assert made.go_on()
+    assert not made.is_broken
+
+
+def test_a_batch_that_does_not_begin_is_a_failure(hub: tuple[Hub, Wire]) -> None:
     made, _ = hub
     join(made, "round")
-    assert not made.moved
-    made._handle(b"round/0/other/3", m.Hello("round", 0, 3, "elsewhere", 1, "boot", 0.0))
-    assert made.moved
-    assert not made.complete()
+    numbers = join(made, "numbers")
+    made.between_batches()
+    made._handle(numbers, m.Attached())
+    assert made.go_on()
+    assert made.is_broken

@@ -171,7 +171,7 @@ def test_a_commit_published_again_never_shows_a_later_one(tmp_path: Path) -> Non
     sink = made("jsonl", tmp_path)
     recorded = commit(sink, 1)
     stage(sink, 2)  # the driver dies before it is recorded
-    sinks.publish(recorded.publish)
+    sinks.publish(recorded.publish, again=True)
     assert list(shown(tmp_path).values()) == [[1]]
 
 
@@ -265,7 +265,7 @@ def test_close_leaves_what_a_commit_may_count_on(
     assert (tmp_path / "_staging").exists() is not published
     for path in (*before.held, *(source for source, _ in staged.publish)):
         assert os.path.exists(path) is not published
-    sinks.publish(staged.publish)
+    sinks.publish(staged.publish, again=True)
     assert list(shown(tmp_path).values()) == [[1, 2]]
 
 
@@ -304,7 +304,7 @@ def test_an_epoch_that_comes_twice_overwrites_nothing(kind: str, tmp_path: Path)
     recorded = commit(made(kind, tmp_path), 3)
     again = made(kind, tmp_path, held=recorded.held)
     stage(again, 4)
-    sinks.publish(recorded.publish)
+    sinks.publish(recorded.publish, again=True)
     assert [v for values in shown(tmp_path).values() for v in values] + [
         row["v"] for path in recorded.held for row in rows(path)
     ] == [1, 2, 3]

@@ -1,6 +1,7 @@
 """What a sink is to the engine, and how what it staged comes into view. Fed by the commits of the
 engine; used by every kind of sink."""
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Any
 
 from sojourn.durable import sync
 from sojourn.errors import InputError
+
+_log = logging.getLogger("sojourn")
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,9 @@ def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
         try:
             os.replace(source, target)
         except FileNotFoundError:
-            if not again:
+            if again:
+                _log.info("%s was published before", target)
+            else:
                 raise InputError(
                     f"{target}: cannot be published, as {source} is not there; the directory of a "
                     "sink must be one that all machines see, the driver's included, and what is "

@@ -55,7 +55,7 @@ def _name(checkpoint: Path) -> str:
 
 def _check_shape(checkpoint: Path, topology: Topology) -> None:
     """Refuse a checkpoint whose state the topology cannot take up: state is found by the vertex's
-    name and the number of shards, parked feedback by its edge. All else may change."""
+    name and the number of shards, feedback by its edge. All else may change."""
     path = checkpoint / "sojourn" / "topology.json"
     shape = _shape(topology)
     if not path.exists():

@@ -12,8 +12,6 @@ from sojourn.engine.wire import messages as m
 from sojourn.errors import TopologyFailed
 from sojourn.sinks import publish
 
-_FOREVER_S = 10 * 365 * 86_400.0
-
 
 class Committer:
     """The last commit's record, and how the next one is made. One at a time."""
@@ -32,24 +30,24 @@ class Committer:
         self,
         epoch: int,
         cannot_go_on: Callable[[], bool],
-        hold: bool = False,
-        last: bool = False,
-        timeout_s: float = _FOREVER_S,
+        hold: bool,
+        last: bool,
+        timeout_s: float,
     ) -> bool:
-        """Make one; whether it was made. With `hold` nothing goes on after it."""
+        """Make one; whether it was made. With `hold` nothing goes on after it. A number is used
+        once in a start: who is told that it was not made must end the start."""
         hub, number = self.hub, self.record.number + 1
         hub.send_all(m.Commit(number, hold, last))
-
-        def found(look: Callable[[int], list[m.HasCut] | list[m.Part] | None]) -> bool:
-            hub.wait(lambda: look(number) is not None or cannot_go_on(), timeout_s)
-            return look(number) is not None
-
-        if not found(hub.cut_by_all):
+        hub.wait(lambda: hub.cut_by_all(number) or cannot_go_on(), timeout_s)
+        if not hub.cut_by_all(number):
             return False
         hub.confirm(number)
-        if not found(hub.saved_by_all):
+        hub.wait(lambda: hub.saved_by_all(number) is not None or cannot_go_on(), timeout_s)
+        with hub.changed:
+            parts = hub.saved_by_all(number)
+        if parts is None:
             return False
-        self._make_durable(Record(number, epoch, hub.saved_by_all(number) or []))
+        self._make_durable(Record(number, epoch, parts))
         if hold:
             hub.between_batches()
         hub.send_all(m.Committed(number))

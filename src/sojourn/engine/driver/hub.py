@@ -39,7 +39,8 @@ class Hub(threading.Thread):
         self.processors: dict[tuple[str, int], int] = {}
         self.welcome: Callable[[m.Hello], m.Welcome] | None = None
         self.attached: set[bytes] = set()
-        self.batch_ended = False
+        self.batch, self.handled_batch = -1, -1  # of Spark's, that has ended
+        self.held = False  # all is, until the next batch has begun
         self.moved = False
         self.feedback: list[m.Feedback] = []
         self.cuts: dict[bytes, m.HasCut] = {}
@@ -159,9 +160,16 @@ class Hub(threading.Thread):
         with self.changed:
             here = [target for target in self.at.values() if target in self.members]
             cuts = {target: self.cuts[target].got for target in here if target in self.cuts}
-            for number, rows in self._by_sender(cuts).items():
-                place = self.layout.places[number]
-                self.send(place, m.Confirm(commit, rows))
+            found = self._by_sender(cuts)
+            places = {n: self.layout.places[n] for n in found}
+            targets = {n: self.at.get((p.vertex, p.executor)) for n, p in places.items()}
+
+        def send() -> None:  # to all before anything else is: some would go by what comes later
+            for number, rows in found.items():
+                if (target := targets[number]) is not None:
+                    self.channel.send(target, m.Confirm(commit, rows))
+
+        self.requests.put(send)
 
     def _by_sender(self, got: Mapping[bytes, list[Rows]]) -> dict[int, list[RowsTo]]:
         """What receivers have got, as their senders want to know it; all senders are there."""
@@ -174,14 +182,14 @@ class Hub(threading.Thread):
                 found[sender].append((hello.vertex, hello.executor, feedback, number))
         return found
 
-    def cut_by_all(self, commit: int) -> list[m.HasCut] | None:
-        """Every executor's cut for a commit, once all are made."""
+    def cut_by_all(self, commit: int) -> bool:
+        """Whether every executor has made its cut for a commit."""
         found = [self.cuts.get(target) for target in self.at.values()]
         cuts = [cut for cut in found if cut is not None and cut.commit == commit]
-        return cuts if len(cuts) == len(self.layout.places) else None
+        return len(cuts) == len(self.layout.places)
 
     def saved_by_all(self, commit: int) -> list[m.Part] | None:
-        """Every executor's part in a commit, once all are saved."""
+        """Every executor's part in a commit, once all are saved. To be called with `changed`."""
         found = [self.saved.get(target) for target in self.at.values()]
         parts = [saved.part for saved in found if saved is not None and saved.commit == commit]
         return parts if len(parts) == len(self.layout.places) else None
@@ -194,8 +202,26 @@ class Hub(threading.Thread):
     def between_batches(self) -> None:
         """All is held and committed: tasks go, and come again, perhaps elsewhere."""
         with self.changed:
-            self.batch_ended = False
+            self.handled_batch, self.held = self.batch, True
             self.attached.clear()
+
+    @property
+    def batch_ended(self) -> bool:
+        """Whether a batch of Spark's has ended for which there was no commit yet."""
+        return self.batch > self.handled_batch
+
+    def go_on(self) -> bool:
+        """Have what was held go on, if every executor is where it was and has its task; if not,
+        that ends this start."""
+        with self.changed:
+            if self.moved:
+                return False
+            if not self.complete():
+                self.failures.append(m.Failed("", "Spark's next batch has not begun", False))
+            self.held = False
+            for target in self.members:
+                self._send(target, m.GoOn())
+            return True
 
     def all_left(self, timeout_s: float) -> bool:
         """Whether all executors are gone in time: they said so, or were on this host and died."""
@@ -215,7 +241,8 @@ class Hub(threading.Thread):
             self.members.clear()
             self.at.clear()
             self.attached.clear()
-            self.batch_ended = self.moved = False
+            self.batch = self.handled_batch = -1
+            self.moved = self.held = False
             self.feedback.clear()
             self.cuts.clear()
             self.saved.clear()
@@ -253,7 +280,7 @@ class Hub(threading.Thread):
             case m.Attached():
                 self.attached.add(sender)
             case m.BatchEnded():
-                self.batch_ended = True
+                self.batch = max(self.batch, message.batch)
             case m.Got():
                 for number, rows in self._by_sender({sender: message.rows}).items():
                     place = self.layout.places[number]
@@ -268,8 +295,13 @@ class Hub(threading.Thread):
         """An executor takes its place. If another one has it, Spark has begun a batch and put the
         partition on another machine."""
         place = (hello.vertex, hello.executor)
-        self.moved = self.moved or place in self.at
         self.members[sender] = hello
+        if place in self.at:  # it waits for a welcome that it does not get
+            self.moved = True
+            if not self.held:
+                moved = f"Spark has moved {hello.vertex!r} to another machine"
+                self.failures.append(m.Failed(hello.vertex, moved, False))
+            return
         self.at[place] = sender
         self._tell_time(sender, hello.at_s)
         if self.welcome is not None:

@@ -74,9 +74,9 @@ class Running:
             host = "127.0.0.1" if is_local(str(context.master)) else context.getConf().get(_HOST)
             self.hub = Hub(str(host), self.layout)
             self.hub.start()
+            self.undo.callback(self.hub.end)
             self.supervisor = Supervisor(self.plan, self.spark, self.hub)
             self.undo.callback(self._remove_directories)
-            self.undo.callback(self.hub.end)
             self.undo.callback(self._end_query)
             self.supervisor.start()
             with deferred() as interrupted:

@@ -22,12 +22,14 @@ from sojourn.engine.spark.clock import ticks
 from sojourn.engine.spark.session import wait_for_slots
 from sojourn.engine.spark.task import SCHEMA
 from sojourn.engine.wire import messages as m
+from sojourn.errors import InputError
 
 _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
 _COMMIT_S = 600.0
 _QUIET_S = 0.02
 _SLOTS_S = 0.2
+_LOOK_S = 0.2
 _NO_SLOTS = "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"
 ANSWER_S = 5.0
 LEAVE_S = 15.0
@@ -68,6 +70,7 @@ class Supervisor(threading.Thread):
         self.justice = Justice()
         self.epochs: list[int] = []
         self.short_since_s: float | None = None
+        self.look_at_s, self.was_down = 0.0, False
         self.stopping = threading.Event()
         self.started = threading.Event()
         self.relocations: queue.SimpleQueue[_Relocation] = queue.SimpleQueue()
@@ -102,7 +105,8 @@ class Supervisor(threading.Thread):
                 )
                 self.stopping.wait(min(0.1 * 2**self.in_a_row, 5.0) if self.in_a_row > 1 else 0)
         except Exception as error:  # noqa: BLE001  # a thread has nobody above it: told by stop()
-            if not self.stopping.is_set():
+            # One that stops while it waits for a cluster's slots has lost nothing.
+            if not self.stopping.is_set() or not isinstance(error, InputError):
                 self.error = f"{type(error).__name__}: {error}"
         finally:
             self.started.set()
@@ -187,6 +191,7 @@ class Supervisor(threading.Thread):
             .start()
         )
         self.at_rest = False
+        self.look_at_s = 0.0
 
     def _await_join(self) -> None:
         """Until all executors have come up, or the query has failed."""
@@ -234,10 +239,7 @@ class Supervisor(threading.Thread):
         if not self.relocations.empty():
             return False
         hub.wait(lambda: hub.complete() or hub.moved or self._cannot_go_on(), _JOIN_S)
-        if hub.moved:
-            return False
-        hub.send_all(m.GoOn())
-        return True
+        return hub.go_on()
 
     def _needs_attention(self) -> bool:
         asked = self.stopping.is_set() or not self.relocations.empty()
@@ -253,6 +255,10 @@ class Supervisor(threading.Thread):
         """Make a commit; whether it was made, which it is not if the topology fails meanwhile."""
         began = time.monotonic()
         made = self.committer.commit(self.epochs[-1], self._cannot_go_on, hold, last, timeout_s)
+        if not made and not self._cannot_go_on():
+            with self.hub.changed:
+                late = f"commit {self.committer.record.number + 1} was not made in {timeout_s:g} s"
+                self.hub.failures.append(m.Failed("", late, False))
         if made:
             self.safe_s = began
             self.in_a_row = 0
@@ -273,11 +279,14 @@ class Supervisor(threading.Thread):
             if not self.at_rest:  # it failed a moment ago, or was about to start again
                 self._uncommitted("it had failed")
             return
+        began = time.monotonic()
+        self.hub.wait(lambda: self.hub.complete() or self._cannot_go_on(), timeout_s)
         for place in self.plan.layout.places:
             if place.level == 0:
                 self.hub.send(place, m.StopSource())
         quiet = Quiet(self)
         deadline = time.monotonic() + min(self.plan.settings.drain_s, timeout_s)
+        timeout_s = max(1.0, timeout_s - (time.monotonic() - began))
         calm = False
         while not calm and not self._cannot_go_on() and time.monotonic() < deadline:
             calm = quiet.seen_twice()
@@ -298,7 +307,11 @@ class Supervisor(threading.Thread):
         )
 
     def _cannot_go_on(self) -> bool:
-        return self.hub.is_broken or self.is_down
+        """Spark is asked now and then only, as many wait while it answers."""
+        now = time.monotonic()
+        if now >= self.look_at_s:
+            self.look_at_s, self.was_down = now + _LOOK_S, self.is_down
+        return self.hub.is_broken or self.was_down
 
 
 class Quiet:

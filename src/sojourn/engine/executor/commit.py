@@ -1,5 +1,5 @@
-"""An executor's part in a commit. Fed by the channel with the driver's word, by workers with what
-they saved, by the receiver with what came late; feeds the driver with what counts.
+"""An executor's part in a commit. Fed by the channel with the driver's word, and by workers with
+what they saved; feeds the driver with what counts.
 
 A commit is a cut through the whole topology. Every row says in which interval between two cuts it
 was sent (Lai and Yang), and which of its sender's it is. An executor cuts when it is told to; what
@@ -8,6 +8,7 @@ had sent and that had not come when their receivers cut, which these tell by num
 waits for a row, no marker takes one up, and it does not matter how long tuples wait, which way they
 take or whether they go round in a loop."""
 
+import logging
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from sojourn import durable
 from sojourn.engine.executor.background import Background
 from sojourn.engine.executor.emitter import Emitter, To
 from sojourn.engine.executor.loop import Loop
-from sojourn.engine.executor.on_error import Fault, OnError
+from sojourn.engine.executor.on_error import OnError
 from sojourn.engine.executor.receiver import Receiver
 from sojourn.engine.executor.workers import Worker, Workers
 from sojourn.engine.wire import messages as m
@@ -27,6 +28,7 @@ from sojourn.engine.wire.channel import ChannelClient
 from sojourn.engine.wire.spec import ExecutorSpec
 from sojourn.engine.worker.store import to_merge
 
+_log = logging.getLogger("sojourn")
 # Senders keep rows until they are known to have come; so much may have come before they are told.
 _TELL_BYTES = 1 << 20
 
@@ -78,6 +80,7 @@ class Commits:
         self.cut: _Cut | None = None
         self.told = 0
         self.merging = False
+        self.merges = 0
         self.merger: subprocess.Popen[str] | None = None
         # A commit must not wait until files are merged.
         self.background, self.behind = Background(), Background()
@@ -104,9 +107,9 @@ class Commits:
         if not confirm.commit or cut is None:
             return
         for to, rows in self.emitter.unconfirmed.items():
-            for number, bundle in rows:
+            for number, sent in rows:
                 if number <= cut.sent.get(to, 0):
-                    _add(cut.log.sent, to[0], bundle)
+                    _add(cut.log.sent, to[0], sent.bundle)
         cut.confirmed = True
 
     def go_on(self) -> None:
@@ -115,7 +118,7 @@ class Commits:
             self._cut(self.asked)
         cut = self.cut
         if cut is None:
-            if self.receiver.untold_bytes >= _TELL_BYTES:
+            if self.receiver.untold_bytes >= min(_TELL_BYTES, self.spec.queue_bytes // 8):
                 self.channel.send(m.Got(self.receiver.told()))
         elif cut.confirmed and not cut.writing and not any(w.saving for w in self.workers.all):
             self._save(cut)
@@ -151,7 +154,8 @@ class Commits:
             self.merging = True
             merged = self.files[-count:]
             everything = count == len(self.files)
-            name = f"{self.folder}/{merged[-1][0].split('/')[-1]}.merged"
+            self.merges += 1
+            name = f"{self.folder}/{self.merges}.{self.spec.epoch}.merged"
             root = self.spec.directory.parents[1]
 
             self.merger = _merger(root / name, [root / path for path, _ in merged], everything)
@@ -224,9 +228,10 @@ class Commits:
         self.channel.send(m.HasSaved(cut.number, part))
 
     def _merged(self, merged: list[tuple[str, int]], made: tuple[str, int]) -> None:
-        start = self.files.index(merged[0])
-        self.files[start : start + len(merged)] = [made]
         self.merging = False
+        if made[1]:
+            start = self.files.index(merged[0])
+            self.files[start : start + len(merged)] = [made]
 
 
 def _merger(out: Path, files: list[Path], everything: bool) -> "subprocess.Popen[str]":
@@ -239,9 +244,11 @@ def _merger(out: Path, files: list[Path], everything: bool) -> "subprocess.Popen
 
 
 def _size(merger: "subprocess.Popen[str] | None") -> int:
-    """What it has made, in bytes, once it is done."""
+    """What it has made, in bytes, once it is done; 0 if it could not, which costs nothing but the
+    files that stay."""
     assert merger is not None
     said, error = merger.communicate()
     if merger.returncode:
-        raise Fault(f"saved state cannot be merged: {error.strip()[-500:]}")
+        _log.warning("saved state could not be merged: %s", error.strip()[-500:])
+        return 0
     return int(said)

@@ -60,7 +60,8 @@ class Emitter:
         self.bytes = 0
         self.turns = [0] * len(routes)
         self.sent: Counter[To] = Counter()
-        self.unconfirmed: dict[To, deque[tuple[int, Bundle]]] = {}
+        self.unconfirmed: dict[To, deque[tuple[int, _Growing]]] = {}
+        self.unconfirmed_bytes = 0
 
     @property
     def idle(self) -> bool:
@@ -89,7 +90,7 @@ class Emitter:
         """Rows up to this one have come."""
         rows = self.unconfirmed.get(to)
         while rows and rows[0][0] <= number:
-            rows.popleft()
+            self.unconfirmed_bytes -= rows.popleft()[1].bytes
 
     def pass_on(self, row: bytes) -> None:
         """Send on a row as it is: feedback, at the source level."""
@@ -121,7 +122,8 @@ class Emitter:
         self.bytes -= growing.bytes
         to = (route.receiver, key[1], route.feedback)
         self.sent[to] = number = self.sent[to] + 1
-        self.unconfirmed.setdefault(to, deque()).append((number, growing.bundle))
+        self.unconfirmed.setdefault(to, deque()).append((number, growing))
+        self.unconfirmed_bytes += growing.bytes
         made = Row(self.interval, self.ways[route.feedback], number, growing.bundle)
         row = self.seal.row(route.level, route.first_partition + key[1], made)
         if route.feedback:

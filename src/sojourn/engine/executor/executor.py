@@ -213,7 +213,8 @@ class ElasticExecutor:
         self._resize()
 
     def _taken(self, rows: int) -> None:
-        self.emitter.window += rows
+        if self.phase is not Phase.WAITING:  # nothing may be sent behind the end of a batch
+            self.emitter.window += rows
 
     def _task_gone(self) -> None:
         if self.phase is not Phase.WAITING and not self.workers.hold:
@@ -225,7 +226,8 @@ class ElasticExecutor:
         """Spark's batch is over. At the source level that waits for a commit after which all is
         held, so that in the next batch Spark may put a partition on another machine."""
         if self.spec.place.level == 0:
-            self.channel.send(m.BatchEnded())
+            assert self.batch is not None
+            self.channel.send(m.BatchEnded(self.batch))
         self.phase = Phase.ENDING
         self._end_batch()
 
@@ -250,6 +252,7 @@ class ElasticExecutor:
             or self.workers.waiting_bytes >= spec.queue_bytes
             or emitter.count >= spec.max_queue
             or emitter.bytes >= spec.queue_bytes
+            or emitter.unconfirmed_bytes >= spec.queue_bytes
             or len(emitter.rows) >= _FEEDBACK_ROWS
             or len(self.receiver.early) >= _EARLY_ROWS
             or self.channel.backlog_bytes >= spec.queue_bytes
@@ -257,8 +260,10 @@ class ElasticExecutor:
         )
         if spec.kind == "source":
             for worker in self.workers.all:
-                self.loop.pause(worker.link, full and not worker.cutting)
+                self.loop.pause(worker.link, full and not worker.saving)
         elif task is not None:
+            # While all is held nothing drains, and the end of the batch must still be read.
+            full = full and not self.workers.hold
             self.loop.pause(task, full or not self.receiver.open)
 
     # workers

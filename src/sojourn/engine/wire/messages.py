@@ -216,6 +216,8 @@ class Attached(msgspec.Struct, array_like=True, tag="attached"):
 class BatchEnded(msgspec.Struct, array_like=True, tag="batch_ended"):
     """A batch of Spark's is over at the source level, which waits for a commit."""
 
+    batch: int
+
 
 class AskTime(msgspec.Struct, array_like=True, tag="ask_time"):
     """What does the driver's steady clock show? Asked by executors on other machines."""

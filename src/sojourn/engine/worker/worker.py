@@ -25,7 +25,8 @@ from sojourn.engine.worker.state import State
 from sojourn.sinks import Sink, Staged
 from sojourn.topology import Operator, Output
 
-_SLICE_S = 0.001
+_SLICE_S = 0.001  # for saving between two helpings of tuples
+_SHARE = 0.1  # of what the last one took, if that is more
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _OF_DISK = {*_FULL, errno.EIO, errno.EROFS}
 
@@ -64,6 +65,7 @@ class OperatorCode:
         self.unsaved: list[int] = []
         self.changes: dict[int, list[Any]] = {}
         self.saving: m.Save | None = None
+        self.slice_s = _SLICE_S
         self.operator: Operator | None = None
         if isinstance(code, type):
             self.operator = code()
@@ -130,7 +132,7 @@ class OperatorCode:
 
     def save_some(self) -> Callable[[], m.Saved] | None:
         """Pickle for a moment what changed; once all is, what is to be done in a thread."""
-        deadline = time.perf_counter() + _SLICE_S
+        deadline = time.perf_counter() + self.slice_s
         while self.unsaved:
             if not self._save_shard(self.unsaved[-1], lambda: time.perf_counter() >= deadline):
                 return None
@@ -177,6 +179,7 @@ class SinkCode:
         self.sink = sink
         self.saving: m.Save | None = None
         self.staged: Callable[[], Staged] = Staged
+        self.slice_s = _SLICE_S
         sink.run = run
         sink.open(part, epoch, tuple(held))
 
@@ -221,6 +224,7 @@ class _Answers:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.lock = threading.Lock()
+        self.thread: threading.Thread | None = None
 
     def send(self, message: m.FromWorker) -> None:
         with self.lock:
@@ -228,7 +232,13 @@ class _Answers:
 
     def when_done(self, save: Callable[[], m.Saved]) -> None:
         """Do something in a thread, and tell what came of it."""
-        threading.Thread(target=self._do, args=(save,), daemon=True).start()
+        self.thread = threading.Thread(target=self._do, args=(save,), daemon=True)
+        self.thread.start()
+
+    def finish(self) -> None:
+        """Wait until nothing is being saved."""
+        if self.thread is not None:
+            self.thread.join()
 
     def _do(self, save: Callable[[], m.Saved]) -> None:
         try:
@@ -279,6 +289,8 @@ def serve(
         match message:
             case m.Work():
                 answer = _process(message, code, router, keep_going, timer)
+                if isinstance(answer, m.Done):  # so that saving gets its share of a slow worker
+                    code.slice_s = max(_SLICE_S, _SHARE * answer.elapsed_s)
                 answers.send(answer)
                 if isinstance(answer, m.Fatal):
                     return
@@ -296,6 +308,7 @@ def serve(
             case m.GiveShard():
                 code.give(message.shard, message.state)
             case m.Close():
+                answers.finish()
                 code.close()
                 return
             case m.Open() | m.GoOn() | m.Stop():
