@@ -287,3 +287,43 @@ def test_state_survives_many_commits_and_merges_and_another_number_of_executors(
         assert running.await_idle(60)
     check_counts(results(out), WORDS)
     assert sum(1 for _ in (checkpoint / "sojourn" / "state").rglob("*.*")) < 60
+
+
+def test_an_overloaded_loop_with_two_sources_gets_over_the_end_of_a_batch(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Queues are full when Spark's batch ends, and again when it stops; nothing hangs, and each
+    number is counted once."""
+
+    def slow(n: int) -> Iterator[Any]:
+        time.sleep(0.005)
+        yield n
+        if n % 10 == 0:
+            yield sj.Output("again", n + 1)
+
+    t = sj.Topology("busy")
+    numbers = [range(start, start + 1_000_000, 2) for start in (0, 1)]
+    one = t.source("one", sj.sources.iterable(lambda: numbers[0]))
+    two = t.source("two", sj.sources.iterable(lambda: numbers[1]))
+    busy = t.operator("busy", slow, one, two, processors=2)
+    t.feedback(busy["again"], busy)
+    t.sink("out", sj.sinks.jsonl(tmp_path / "out"), busy)
+    checkpoint = tmp_path / "checkpoint"
+    options: dict[str, Any] = {"commit_s": 0.5, "batch_s": 4, "max_queue": 50, "max_bundle": 20}
+    running = sj.start(t, spark=spark, checkpoint=checkpoint, drain_s=0.0, **options)
+    batches = [0]
+
+    def over() -> bool:
+        batches.append(running.hub.handled_batch)
+        return max(batches) >= 1  # the second one is over as well
+
+    assert running.hub.wait(over, 60)
+    before = len(results(tmp_path / "out"))
+    assert running.hub.wait(lambda: len(results(tmp_path / "out")) > before, 60)
+    assert running.restarts == 0
+    running.stop()
+    found = Counter(results(tmp_path / "out"))
+    first = Counter(
+        dict.fromkeys(found, 1) | {n: 2 for n in found if n % 10 == 1 and found[n] == 2}
+    )
+    assert found == first  # a number twice only where it came over the loop as well

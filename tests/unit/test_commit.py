@@ -126,6 +126,7 @@ class Node:
             "kind": kind,
             "keyed": self.keyed,
             "epoch": 1,
+            "queue_bytes": 1 << 20,
             "directory": folder,
         }
         for field, value in given.items():

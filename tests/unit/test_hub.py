@@ -113,11 +113,11 @@ def test_all_go_on_when_the_next_batch_has_begun_for_everyone(hub: tuple[Hub, Wi
     made, _ = hub
     rounds, numbers = join(made, "round"), join(made, "numbers")
     made._handle(numbers, m.BatchEnded(0))
-    assert made.batch_ended
+    ended = [made.batch_ended]
     made.between_batches()
-    assert not made.batch_ended
+    ended.append(made.batch_ended)
     made._handle(numbers, m.BatchEnded(0))  # of another source, later
-    assert not made.batch_ended
+    assert [*ended, made.batch_ended] == [True, False, False]
     for sender in (rounds, numbers):
         made._handle(sender, m.Attached())
     assert made.go_on()

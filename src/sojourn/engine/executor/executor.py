@@ -258,6 +258,7 @@ class ElasticExecutor:
             or self.channel.backlog_bytes >= spec.queue_bytes
             or (task is not None and task.unsent_bytes > _BACKLOG_BYTES)
         )
+        full = full and self.finish_at is None
         if spec.kind == "source":
             for worker in self.workers.all:
                 self.loop.pause(worker.link, full and not worker.saving)
