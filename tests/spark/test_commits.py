@@ -323,7 +323,6 @@ def test_an_overloaded_loop_with_two_sources_gets_over_the_end_of_a_batch(
     assert running.restarts == 0
     running.stop()
     found = Counter(results(tmp_path / "out"))
-    first = Counter(
-        dict.fromkeys(found, 1) | {n: 2 for n in found if n % 10 == 1 and found[n] == 2}
-    )
-    assert found == first  # a number twice only where it came over the loop as well
+    twice = {n for n, count in found.items() if count == 2}
+    assert all(n % 10 == 1 for n in twice)  # it came over the loop as well
+    assert set(found.values()) <= {1, 2}
