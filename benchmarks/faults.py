@@ -66,6 +66,7 @@ VICTIMS: dict[str, Callable[[Running], int]] = {
     "sink": lambda running: executor(running, "out"),
     "spark python worker": lambda running: spark_python_worker(running, "split"),
 }
+BOUNDS_S = {"executor": 5.0, "source": 5.0, "sink": 5.0, "spark executor": 8.0}
 ON_A_CLUSTER = {"spark executor": lambda running: spark_executor(running, "count")}
 
 
@@ -217,6 +218,13 @@ def main() -> None:
         print(json.dumps(results, indent=2))
     if any(row["exact"] < row["rounds"] for row in results.values()):
         sys.exit("a count is wrong")
+    slow = [
+        f"{name}: no results for {row['recovery_s']['most']:.1f} s, bound {BOUNDS_S[name]:g}"
+        for name, row in results.items()
+        if name in BOUNDS_S and row["recovery_s"]["most"] > BOUNDS_S[name]
+    ]
+    if slow:
+        sys.exit("missed: " + "; ".join(slow))
 
 
 if __name__ == "__main__":
