@@ -200,7 +200,9 @@ class ElasticExecutor:
 
     def _begin(self) -> None:
         """Start workers, once there is a task and it is known where to go on."""
-        if self.phase is Phase.RUNNING and self.welcome is not None and not self.workers.all:
+        # The first batch may be over before all that has come about.
+        attached = self.batch is not None
+        if attached and self.welcome is not None and not self.workers.all:
             self.emitter.interval = self.receiver.interval = self.welcome.commit
             self._resize()
 
