@@ -64,7 +64,7 @@ class Task:
             return
         batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         sock = _connect(self.run, self.places[partition], self.specs[partition])
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         send_frame(sock, encode(Attach(self.secret, batch)))
         taken = socket.socket(socket.AF_UNIX)
         taken.connect(sock.getpeername())
