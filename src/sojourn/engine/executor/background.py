@@ -14,7 +14,7 @@ class Background:
 
     def __init__(self) -> None:
         self.wake = os.eventfd(0, os.EFD_NONBLOCK)
-        self.asked: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]] | None]
+        self.asked: queue.SimpleQueue[tuple[Callable[[], Any], Callable[[Any], None]]]
         self.asked = queue.SimpleQueue()
         self.done: queue.SimpleQueue[tuple[Callable[[Any], None], Any, Exception | None]]
         self.done = queue.SimpleQueue()
@@ -38,15 +38,9 @@ class Background:
                 raise error
             then(result)
 
-    def close(self) -> None:
-        """Finish what was asked for, and no more."""
-        self.asked.put(None)
-        self.thread.join()
-        os.close(self.wake)
-
     def _run(self) -> None:
-        while (asked := self.asked.get()) is not None:
-            work, then = asked
+        while True:
+            work, then = self.asked.get()
             try:
                 result, error = work(), None
             except Exception as raised:  # noqa: BLE001  # raised again in the loop
