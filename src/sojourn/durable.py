@@ -1,12 +1,23 @@
 """What must survive a power cut, and what nobody else may touch: used by sinks, by state and by the
 checkpoint, whose files are unpickled, so that who can write them can run code as their owner."""
 
+import errno
 import os
 import stat
 from pathlib import Path
 from typing import IO
 
 from sojourn.errors import InputError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def full_disk(error: OSError) -> str | None:
+    """One clear message, if that is the fault."""
+    if error.errno not in _FULL:
+        return None
+    where = f" ({error.filename})" if error.filename else ""
+    return f"the disk is full{where}; make room: nothing that was committed is lost"
 
 
 def sync(path: Path) -> None:

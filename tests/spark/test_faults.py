@@ -176,7 +176,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
                 | zmq.EVENT_DISCONNECTED
             )
             stranger.connect(keys.address)
-            stranger.send(m.encode(m.Hello("count", 0, running.hub.epoch, "here", 1, "boot", 0.0)))
+            stranger.send(m.encode(m.Hello("count", 0, "here", 1, "boot", 0.0)))
             assert monitor.poll(10_000)
             stranger.disable_monitor()
             monitor.close()

@@ -98,9 +98,9 @@ class Far:
                 self.answers.append(m.Saved(number, position=self.node.position()))
             case m.TakeShard(shard):
                 state = self.states.pop(shard, Counter())
-                self.answers.append(m.GiveShard(shard, b" ".join(state.elements())))
+                self.answers.append(m.GiveShard(shard, [b" ".join(state.elements())]))
             case m.GiveShard(shard, data):
-                self.states[shard] = Counter((data or b"").split())
+                self.states[shard] = Counter(b"".join(data or ()).split())
         return True
 
 
@@ -148,7 +148,8 @@ class Node:
         self.receiver = Receiver.__new__(Receiver)
         self.receiver.seal = SEAL
         never = self._never
-        self.receiver.callbacks = Callbacks(never, self._arrived, never, never, never)
+        self.receiver.callbacks = Callbacks(never, never, never, never)
+        self.receiver.arrived = self._arrived
         self.receiver.open = True
         self.receiver.interval = self.receiver.untold_bytes = 0
         self.receiver.got = {}

@@ -43,7 +43,7 @@ def hub() -> Iterator[tuple[Hub, Wire]]:
 
 def join(hub: Hub, vertex: str) -> bytes:
     sender = f"{vertex}/0/x/3".encode()
-    hub._handle(sender, m.Hello(vertex, 0, 3, "host", 1, "boot", 0.0))
+    hub._handle(sender, m.Hello(vertex, 0, "host", 1, "boot", 0.0))
     hub._handle(sender, m.Attached())
     return sender
 
@@ -66,7 +66,7 @@ def test_what_was_heard_of_an_earlier_start_does_not_count(hub: tuple[Hub, Wire]
     made._handle(rounds, m.Failed("round", "of the old start", False))
     assert not made.is_broken
     assert not made.feedback
-    made._handle(rounds, m.Hello("round", 0, 3, "host", 1, "boot", 0.0))
+    made._handle(rounds, m.Hello("round", 0, "host", 1, "boot", 0.0))
     assert wire.to(rounds, m.Finish) == [m.Finish()]
 
 
@@ -103,7 +103,7 @@ def test_an_executor_that_comes_to_a_taken_place_was_moved(hub: tuple[Hub, Wire]
         if held:
             made.between_batches()
         newcomer = b"round/0/other/3"
-        made._handle(newcomer, m.Hello("round", 0, 3, "elsewhere", 1, "boot", 0.0))
+        made._handle(newcomer, m.Hello("round", 0, "elsewhere", 1, "boot", 0.0))
         assert made.is_broken == (not held)
         assert not wire.to(newcomer, m.Welcome), "it must not begin"
         assert not made.go_on()

@@ -25,13 +25,10 @@ class Rig:
             self,  # type: ignore[arg-type]
             b"secret",
             SEAL,
-            Callbacks(
-                lambda _batch: None,
-                lambda bundle: self.arrived.append(bundle.payloads),
-                self._end,
-                lambda _rows: None,
-                lambda: None,
-            ),
+            lambda bundle: self.arrived.append(bundle.payloads),
+        )
+        self.receiver.callbacks = Callbacks(
+            lambda _batch: None, self._end, lambda _rows: None, lambda: None
         )
         self.receiver.open = True
 

@@ -5,12 +5,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sojourn.engine.driver.commit import Committer
 from sojourn.engine.driver.record import (
     Record,
     drop,
     last_record,
     state_root,
     sweep,
+    write_published,
     write_record,
 )
 from sojourn.engine.wire import messages as m
@@ -126,3 +128,37 @@ def test_what_is_dropped_twice_is_no_error(tmp_path: Path) -> None:
 def test_a_file_of_a_commit_that_is_gone_is_noticed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone"):
         store.read([tmp_path / "gone"], lambda _shard: True)
+
+
+class TestPublishing:
+    """Which start moves the results of the last commit into view."""
+
+    def committed(self, root: Path, number: int) -> Path:
+        """A checkpoint whose record shows one staged file; returns where it is shown."""
+        staged, shown = root / "_staging" / f"{number}", root / f"shown-{number}"
+        staged.parent.mkdir(exist_ok=True)
+        staged.write_text("results", encoding="ascii")
+        made = Record(number, 1, [part("out", 0, publish=[(str(staged), str(shown))])])
+        write_record(root / "checkpoint", made)
+        return shown
+
+    def start(self, root: Path) -> None:
+        Committer(root / "checkpoint", None).begin()  # type: ignore[arg-type]
+
+    def test_what_a_crash_left_staged_is_published(self, tmp_path: Path) -> None:
+        shown = self.committed(tmp_path, 4)
+        self.start(tmp_path)
+        assert shown.exists()
+        self.start(tmp_path)
+
+    def test_a_sink_that_is_gone_after_a_crash_is_refused(self, tmp_path: Path) -> None:
+        self.committed(tmp_path, 4)
+        (tmp_path / "_staging").rename(tmp_path / "away")
+        with pytest.raises(InputError, match="mount it"):
+            self.start(tmp_path)
+
+    def test_results_taken_away_after_a_graceful_stop_are_not_missed(self, tmp_path: Path) -> None:
+        self.committed(tmp_path, 4).unlink(missing_ok=True)
+        write_published(tmp_path / "checkpoint", 4)
+        (tmp_path / "_staging").rename(tmp_path / "away")
+        self.start(tmp_path)

@@ -150,13 +150,23 @@ def test_a_cut_is_made_durable_while_writing_goes_on(kind: str, tmp_path: Path) 
 def test_to_publish_again_does_no_harm(kind: str, tmp_path: Path) -> None:
     sink = made(kind, tmp_path)
     staged = commit(sink, 1, last=True)
-    sink.close()
-    sinks.publish(staged.publish, again=True)  # the staging folder is gone, too
+    sinks.publish(staged.publish, again=True)
     assert list(shown(tmp_path).values()) == [[1]]
-    for path in tmp_path.iterdir():
+    for path in tmp_path.glob("part-*"):
         path.unlink()  # somebody has taken the results away
     sinks.publish(staged.publish, again=True)
     assert shown(tmp_path) == {}
+
+
+@MAKERS
+def test_a_sink_that_is_not_there_is_told_from_results_taken_away(
+    kind: str, tmp_path: Path
+) -> None:
+    staged = commit(made(kind, tmp_path / "out"), 1, last=True)
+    (tmp_path / "out").rename(tmp_path / "not mounted")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match=r"is not there; .* mount it, or if its results"):
+        sinks.publish(staged.publish, again=True)
 
 
 def test_to_publish_what_is_nowhere_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import sojourn as sj
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FrameReader, send_frame
@@ -153,3 +155,15 @@ def test_a_full_disk_is_no_fault_of_the_tuple_and_is_told_as_what_it_is(tmp_path
                 message = answer()
             assert not message.user
             assert "the disk is full (/full); make room" in message.error
+
+
+def test_a_shard_too_large_for_one_piece_moves_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sojourn.engine.worker.worker._PIECE_BYTES", 10)
+    old, new = (OperatorCode(Count, "count", Shared()) for _ in range(2))
+    for word in "abcab":
+        list(old.process(word, 3))
+    pieces = old.take(3)
+    assert pieces is not None
+    assert max(map(len, pieces)) == 10
+    new.give(3, pieces)
+    assert dict(new.shared.states[3]) == {"a": [1, 1], "b": [1, 1], "c": [1]}

@@ -485,8 +485,8 @@ def test_a_shard_moves_by_label_state_and_what_came_meanwhile() -> None:
             m.Work([b"d"], [1], []),
         ]
         assert not rig.workers.idle
-        rig.workers.taken(old, 0, b"state of 0")
-        assert rig.of(new).heard() == [m.GiveShard(0, b"state of 0"), m.Work([b"c"], [0], [])]
+        rig.workers.taken(old, 0, [b"state of 0"])
+        assert rig.of(new).heard() == [m.GiveShard(0, [b"state of 0"]), m.Work([b"c"], [0], [])]
         rig.workers.done(old, done())
         rig.workers.done(new, done())
         assert rig.workers.idle
@@ -504,10 +504,10 @@ def test_a_keyed_worker_retires_when_its_shards_are_gone() -> None:
         assert rig.workers.processors == 1
         assert goes in rig.workers.all
         rig.workers.done(goes, done())
-        rig.workers.taken(goes, 1, b"state")
+        rig.workers.taken(goes, 1, [b"state"])
         assert rig.of(goes).heard() == [m.Work([b"a"], [1], []), m.TakeShard(1), m.Close()]
         assert rig.workers.all == [stays]
-        assert rig.of(stays).heard()[-2:] == [m.GiveShard(1, b"state"), m.Work([b"b"], [1], [])]
+        assert rig.of(stays).heard()[-2:] == [m.GiveShard(1, [b"state"]), m.Work([b"b"], [1], [])]
 
 
 def test_a_shard_of_no_key_is_refused() -> None:
@@ -574,11 +574,11 @@ class Simulation(RuleBasedStateMachine):
                 far.answers.append(done(len(payloads), self.each_s))
             case m.TakeShard(shard):
                 state = far.states.pop(shard, None)
-                far.answers.append(m.GiveShard(shard, pickle.dumps(state) if state else b""))
+                far.answers.append(m.GiveShard(shard, [pickle.dumps(state)] if state else []))
             case m.GiveShard(shard, saved):
                 assert shard not in far.states
                 if saved:
-                    far.states[shard] = pickle.loads(saved)
+                    far.states[shard] = pickle.loads(b"".join(saved))
             case m.Close():
                 assert not far.states, "closed with state in hand"
                 far.closed = True

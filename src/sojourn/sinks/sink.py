@@ -25,19 +25,21 @@ class Staged:
 
 def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
     """Move the files of a recorded commit into view. With `again`, after a restart, a staged file
-    that is not there was moved before, and whoever reads results may have taken it away since."""
+    that is not there was moved before, and whoever reads results may have taken it away since; but
+    the folder that it was staged in must still be there, or the whole sink may not be."""
     folders = set()
     for source, target in staged:
         try:
             os.replace(source, target)
         except FileNotFoundError:
-            if again:
+            if again and (os.path.exists(target) or os.path.isdir(os.path.dirname(source))):
                 _log.info("%s was published before", target)
             else:
                 raise InputError(
                     f"{target}: cannot be published, as {source} is not there; the directory of a "
                     "sink must be one that all machines see, the driver's included, and what is "
-                    "staged in it must stay"
+                    "staged in it must stay: mount it, or if its results are no longer wanted, "
+                    f"make {os.path.dirname(source)}"
                 ) from None
         folders |= {os.path.dirname(source), os.path.dirname(target)}
     for folder in folders:

@@ -13,6 +13,7 @@ from sojourn import durable
 from sojourn.engine.wire import messages as m
 from sojourn.errors import InputError
 
+_PUBLISHED = "published"
 _KEPT = 2  # the newest, and the one before it for people to look at
 
 
@@ -90,6 +91,17 @@ def write_record(checkpoint: Path, record: Record) -> None:
     durable.write(folder / str(record.number), msgspec.msgpack.encode(record))
     for number in sorted(_numbers(checkpoint))[:-_KEPT]:
         (folder / str(number)).unlink(missing_ok=True)
+
+
+def last_published(checkpoint: Path) -> int:
+    """The commit of the last graceful stop, whose results are known to be in view; 0 if none is."""
+    path = _folder(checkpoint) / _PUBLISHED
+    return int(path.read_text(encoding="ascii")) if path.exists() else 0
+
+
+def write_published(checkpoint: Path, number: int) -> None:
+    """All results up to a commit are in view, so that a later start need not look for them."""
+    durable.write(_folder(checkpoint) / _PUBLISHED, str(number).encode("ascii"))
 
 
 def drop(checkpoint: Path, names: Iterable[str]) -> None:

@@ -36,14 +36,21 @@ LEAVE_S = 15.0
 
 
 class _Relocation:
-    """Something to be done while no query runs."""
+    """Something to be done while no query runs, unless whoever wanted it has given up."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self.action = action
+        self.decided = threading.Lock()
         self.done = threading.Event()
         self.error: Exception | None = None
 
+    def decide(self) -> bool:
+        """Whether it is for the caller to say what becomes of it: who asks first."""
+        return self.decided.acquire(blocking=False)
+
     def perform(self) -> None:
+        if not self.decide():
+            return
         try:
             self.action()
         except Exception as error:  # noqa: BLE001  # raised where it was asked for
@@ -70,7 +77,7 @@ class Supervisor(threading.Thread):
         self.justice = Justice()
         self.epochs: list[int] = []
         self.short_since_s: float | None = None
-        self.look_at_s, self.was_down = 0.0, False
+        self.was_down = False
         self.stopping = threading.Event()
         self.started = threading.Event()
         self.relocations: queue.SimpleQueue[_Relocation] = queue.SimpleQueue()
@@ -128,7 +135,8 @@ class Supervisor(threading.Thread):
         self.relocations.put(relocation)
         deadline = time.monotonic() + timeout_s
         while not relocation.done.wait(0.1):
-            if time.monotonic() > deadline or not self.is_alive():
+            late = time.monotonic() > deadline or not self.is_alive()
+            if late and relocation.decide():
                 raise TimeoutError("no commit was made in time, or the topology has stopped")
         if relocation.error is not None:
             raise relocation.error
@@ -190,20 +198,16 @@ class Supervisor(threading.Thread):
             .option("checkpointLocation", str(plan.checkpoint / "spark" / str(epoch)))
             .start()
         )
-        self.at_rest = False
-        self.look_at_s = 0.0
+        self.at_rest = self.was_down = False
 
     def _await_join(self) -> None:
         """Until all executors have come up, or the query has failed."""
         hub = self.hub
-        hub.wait(
-            lambda: hub.complete() or self.is_down or self.stopping.is_set() or hub.is_broken,
-            _JOIN_S,
-        )
+        self._wait(lambda: hub.complete() or self.stopping.is_set(), _JOIN_S)
         if hub.complete():
             self.short_since_s = None
             self.started.set()
-        elif not (self.is_down or self.stopping.is_set() or hub.is_broken):
+        elif not (self._cannot_go_on or self.stopping.is_set()):
             raise TimeoutError(f"not all of its executors came up within {_JOIN_S:.0f} s")
 
     def _await_end(self) -> str:
@@ -238,7 +242,7 @@ class Supervisor(threading.Thread):
         hub = self.hub
         if not self.relocations.empty():
             return False
-        hub.wait(lambda: hub.complete() or hub.moved or self._cannot_go_on(), _JOIN_S)
+        self._wait(lambda: hub.complete() or hub.moved, _JOIN_S)
         return hub.go_on()
 
     def _needs_attention(self) -> bool:
@@ -254,8 +258,8 @@ class Supervisor(threading.Thread):
     def commit(self, hold: bool = False, last: bool = False, timeout_s: float = _COMMIT_S) -> bool:
         """Make a commit; whether it was made, which it is not if the topology fails meanwhile."""
         began = time.monotonic()
-        made = self.committer.commit(self.epochs[-1], self._cannot_go_on, hold, last, timeout_s)
-        if not made and not self._cannot_go_on():
+        made = self.committer.commit(self.epochs[-1], self._wait, hold, last, timeout_s)
+        if not made and not self._cannot_go_on:
             with self.hub.changed:
                 late = f"commit {self.committer.record.number + 1} was not made in {timeout_s:g} s"
                 self.hub.failures.append(m.Failed("", late, False))
@@ -280,7 +284,7 @@ class Supervisor(threading.Thread):
                 self._uncommitted("it had failed")
             return
         began = time.monotonic()
-        self.hub.wait(lambda: self.hub.complete() or self._cannot_go_on(), timeout_s)
+        self._wait(self.hub.complete, timeout_s)
         for place in self.plan.layout.places:
             if place.level == 0:
                 self.hub.send(place, m.StopSource())
@@ -288,7 +292,7 @@ class Supervisor(threading.Thread):
         deadline = time.monotonic() + min(self.plan.settings.drain_s, timeout_s)
         timeout_s = max(1.0, timeout_s - (time.monotonic() - began))
         calm = False
-        while not calm and not self._cannot_go_on() and time.monotonic() < deadline:
+        while not calm and not self._is_lost() and time.monotonic() < deadline:
             calm = quiet.seen_twice()
         if not calm:
             _log.warning(
@@ -306,11 +310,21 @@ class Supervisor(threading.Thread):
             f"{self.committer.record.number} is to be done again: {self._causes(otherwise)}"
         )
 
+    def _wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Until a condition comes true, or this start cannot go on. Spark is asked now and then
+        only, and not while the hub is held up."""
+        deadline = time.monotonic() + timeout_s
+        while not self._is_lost() and (left := deadline - time.monotonic()) > 0:
+            if self.hub.wait(lambda: condition() or self._cannot_go_on, min(left, _LOOK_S)):
+                return
+
+    def _is_lost(self) -> bool:
+        self.was_down = self.is_down
+        return self._cannot_go_on
+
+    @property
     def _cannot_go_on(self) -> bool:
-        """Spark is asked now and then only, as many wait while it answers."""
-        now = time.monotonic()
-        if now >= self.look_at_s:
-            self.look_at_s, self.was_down = now + _LOOK_S, self.is_down
+        """As was last seen."""
         return self.hub.is_broken or self.was_down
 
 

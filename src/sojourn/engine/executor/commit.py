@@ -9,6 +9,7 @@ waits for a row, no marker takes one up, and it does not matter how long tuples 
 take or whether they go round in a loop."""
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -57,6 +58,29 @@ def _add(to: dict[str, list[tuple[bytes, int]]], receiver: str, bundle: Bundle |
     to.setdefault(receiver, []).extend(zip(bundle.payloads, shards, strict=True))
 
 
+def _under_way(spec: ExecutorSpec, logs: list[str]) -> list[Bundle]:
+    """The tuples of the last commit's logs that are for this executor: those that waited here
+    come before those that were sent, and those before what was to be sent. They are no longer
+    traced, as their trees were dropped with the start that began them."""
+    place = spec.place
+    waited, sent, unsent = (Bundle([], [], []) for _ in range(3))
+    for number, path in enumerate(map(Path, logs)):
+        log = m.decode_log(path.read_bytes())
+        mine = path.parent.parent.name == place.vertex
+        for bundle, items in (
+            (waited, log.own if mine else []),
+            (sent, log.sent.get(place.vertex, [])),
+            (unsent, log.out.get(place.vertex, [])),
+        ):
+            for i, (payload, shard) in enumerate(items):
+                turn = shard if spec.keyed else i + number
+                if turn % spec.executors == place.executor:
+                    bundle.payloads.append(payload)
+                    if spec.keyed:
+                        bundle.shards.append(shard)
+    return [bundle for bundle in (waited, sent, unsent) if bundle.payloads]
+
+
 class Commits:
     """One commit after the other: asked for, cut, saved, committed."""
 
@@ -87,11 +111,24 @@ class Commits:
         for thread in (self.background, self.behind):
             loop.add(thread, thread.hand_back)
 
-    def begin(self, welcome: m.Welcome) -> None:
-        """The files of the last commit count, until they are merged."""
+    def resume(self, welcome: m.Welcome) -> None:
+        """Go on where the last commit was made: its files count, until they are merged; workers
+        load their state, and then get the tuples that were under way."""
         if welcome.state and not welcome.anew:
-            (saved,) = welcome.state
-            self.files = list(zip(saved.files, welcome.sizes, strict=True))
+            (files,) = welcome.state
+            self.files = list(zip(files.files, welcome.sizes, strict=True))
+        root = self.spec.directory.parents[1]
+        saved = [
+            m.SavedFiles([str(root / name) for name in s.files], s.executor, s.executors)
+            for s in welcome.state
+        ]
+        for worker in self.workers.all if saved else ():
+            shards = [s for s, owner in self.workers.owner.items() if owner is worker]
+            worker.link.send(m.encode(m.Load(saved, shards, welcome.anew)))
+        for bundle in _under_way(self.spec, welcome.logs):
+            self.workers.put(bundle)
+        self.receiver.open = True
+        self.receiver.hand_on_early()
 
     def ask(self, commit: m.Commit) -> None:
         """The driver wants a commit."""
@@ -237,6 +274,7 @@ class Commits:
 def _merger(out: Path, files: list[Path], everything: bool) -> "subprocess.Popen[str]":
     """A process that merges files, as that takes CPU."""
     command = [sys.executable, "-m", "sojourn.engine.worker.compact", str(out), *map(str, files)]
+    command.append(f"--parent={os.getpid()}")
     if everything:
         command.append("--all")
     pipe = subprocess.PIPE

@@ -6,16 +6,21 @@ for the same receiver grow together. So bundles are single tuples under light lo
 under heavy load. The way is free as long as Spark has taken all but a few of the rows sent, which
 the task tells: a row costs Spark far more than its bytes."""
 
+import sys
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
 
 from sojourn.engine.executor.meter import Meter
+from sojourn.engine.executor.on_error import Fault
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Row, Seal, Trace, Way
 from sojourn.engine.wire.layout import Route, next_partition
 
 WINDOW = 4  # rows that Spark may not have taken yet
 _BUNDLE_BYTES = 1 << 16
+_LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
 
 
 class _Growing:
@@ -33,7 +38,8 @@ To = tuple[str, int, bool]
 class Emitter:
     """Outgoing bundles by receiver, oldest first. Every row carries the interval it is sent in and
     its number on its way; `sent` has the last number of each way. A row is kept until its receiver
-    has confirmed it, as a commit may have to log it."""
+    has confirmed it, as a commit may have to log it. `queue` is how much may wait, in tuples and in
+    bytes."""
 
     def __init__(
         self,
@@ -45,7 +51,9 @@ class Emitter:
         meter: Meter,
         seal: Seal,
         hand_over: Callable[[bytes], None],
+        queue: tuple[int, int] = (sys.maxsize, sys.maxsize),
     ) -> None:
+        self.queue = queue
         self.ways = {feedback: Way(number, feedback) for feedback in (False, True)}
         self.routes, self.level, self.lanes, self.meter = routes, level, lanes, meter
         self.max_bundle = max_bundle
@@ -93,9 +101,18 @@ class Emitter:
             self.unconfirmed_bytes -= rows.popleft()[1].bytes
 
     def pass_on(self, row: bytes) -> None:
-        """Send on a row as it is: feedback, at the source level."""
+        """Send on feedback, down from the top. It goes before what the source reads; a loop that
+        gains more than it loses ends the topology before it takes all memory."""
         self.rows.append(row)
         self.rows_bytes += len(row)
+        tuples, size = self.queue
+        if len(self.rows) > _LOOP_BOUND * tuples or self.rows_bytes > _LOOP_BOUND * size:
+            raise Fault(
+                f"feedback grows without bound: {len(self.rows)} bundles of {self.rows_bytes} "
+                "bytes wait; a loop must lose more tuples than it gains, or have room for a burst: "
+                "raise spark.sojourn.maxQueue or maxQueueBytes",
+                True,
+            )
 
     def flush(self, link: Link | None) -> None:
         """Send while the way out is free. While all is held, only what is under way already."""
@@ -152,13 +169,14 @@ class Emitter:
             bundle = growing.bundle
             base = len(bundle.payloads)
             end = min(total, start + self.max_bundle - base)
-            size = 0
-            for stop in range(start, end):
-                size += len(group.payloads[stop])
-                if growing.bytes + size >= _BUNDLE_BYTES:
-                    end = stop + 1
-                    break
-            bundle.payloads += group.payloads[start:end]
+            payloads = group.payloads[start:end]
+            size = sum(map(len, payloads))
+            if growing.bytes + size >= _BUNDLE_BYTES:
+                room = _BUNDLE_BYTES - growing.bytes
+                reached = bisect_left(list(accumulate(map(len, payloads))), room) + 1
+                del payloads[reached:]
+                end, size = start + reached, sum(map(len, payloads))
+            bundle.payloads += payloads
             bundle.shards += group.shards[start:end]
             while traces and traces[0].index < end:
                 trace = traces.popleft()

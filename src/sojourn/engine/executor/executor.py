@@ -5,29 +5,27 @@ warm, and changes its number of workers without touching anyone else.
 One thread turns one loop over sockets: the Spark task's, the workers', the channel's. Started by
 the first task of its partition; ends when the driver says so or is gone."""
 
-import errno
 import os
 import signal
 import socket
 import time
 import traceback
-from enum import Enum, auto
-from pathlib import Path
 
 from sojourn import durable
+from sojourn.engine.executor.batch import Batches
 from sojourn.engine.executor.commit import Commits
-from sojourn.engine.executor.emitter import WINDOW, Emitter
+from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.loop import Loop
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.executor.on_error import Fault, OnError
-from sojourn.engine.executor.receiver import Callbacks, Receiver
+from sojourn.engine.executor.receiver import Receiver
 from sojourn.engine.executor.report import report
 from sojourn.engine.executor.tracing import Tracing
 from sojourn.engine.executor.workers import Item, Worker, Workers
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Seal
 from sojourn.engine.wire.channel import ChannelClient
-from sojourn.engine.wire.spec import END, ExecutorSpec, boot_id, identity
+from sojourn.engine.wire.spec import ExecutorSpec, boot_id, identity
 from sojourn.engine.worker.host import ask_for_worker, start_host
 
 _BACKLOG_BYTES = 1 << 20
@@ -36,15 +34,6 @@ _SOURCE_BYTES = 1 << 14  # what is not read must stay with the source, which may
 _FINISH_S = 10.0
 _FEEDBACK_ROWS = 16  # feedback that may wait before the first source has to
 _EARLY_ROWS = 16  # rows that may wait until we have made our cut
-_LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
-
-
-class Phase(Enum):
-    """How the executor stands with Spark."""
-
-    WAITING = auto()  # for a task
-    RUNNING = auto()
-    ENDING = auto()  # all rows of the batch have come
 
 
 class WorkerDied(Fault):
@@ -60,6 +49,7 @@ class ElasticExecutor:
 
     def __init__(self, spec: ExecutorSpec, listener: socket.socket) -> None:
         self.spec = spec
+        self.what = f"{spec.kind} {spec.place.vertex!r}"
         self.host_pid, self.control = start_host(spec.host, listener)
         durable.private_directory(spec.directory)
         self.loop = Loop()
@@ -76,6 +66,7 @@ class ElasticExecutor:
             self.meter,
             seal,
             lambda row: self.channel.send(m.Feedback(row)),
+            (spec.max_queue, spec.queue_bytes),
         )
         own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]
         self.workers = Workers(
@@ -90,21 +81,9 @@ class ElasticExecutor:
         self.wanted = spec.processors
         self.welcome: m.Welcome | None = None
         self.on_error = OnError(spec, self.meter)
-        self.phase = Phase.WAITING
-        self.batch: int | None = None
         self.exhausted = spec.kind != "source"
-        self.intended_s: float | None = None
-        self.lag_s = 0.0
         self.finish_at: float | None = None
-        self.receiver = Receiver(
-            self.loop,
-            listener,
-            spec.secret,
-            seal,
-            Callbacks(
-                self._attached, self._arrived, self._batch_ended, self._taken, self._task_gone
-            ),
-        )
+        self.receiver = Receiver(self.loop, listener, spec.secret, seal, self._arrived)
         self.commits = Commits(
             spec,
             self.loop,
@@ -113,6 +92,15 @@ class ElasticExecutor:
             self.workers,
             self.emitter,
             self.on_error,
+        )
+        self.batches = Batches(
+            spec.place.level == 0,
+            self.channel,
+            self.receiver,
+            self.workers,
+            self.emitter,
+            self.commits,
+            self._attached,
         )
         self.loop.add(self.channel, lambda: self.channel.receive(self._command))
         self.loop.add(self.channel.monitor, self.channel.read_monitor)
@@ -124,7 +112,6 @@ class ElasticExecutor:
             m.Hello(
                 place.vertex,
                 place.executor,
-                self.spec.epoch,
                 socket.gethostname(),
                 os.getpid(),
                 boot_id(),
@@ -140,7 +127,8 @@ class ElasticExecutor:
         except Fault as fault:
             self.channel.send(m.Failed(place.vertex, fault.error, fault.user))
         except OSError as error:
-            self.channel.send(m.Failed(place.vertex, self._of_disk(error), False))
+            told = durable.full_disk(error) or traceback.format_exc()
+            self.channel.send(m.Failed(place.vertex, f"{self.what}: {told}", False))
         except Exception:  # noqa: BLE001  # a process of its own has nobody else to tell
             error_text = f"an executor of {place.vertex!r} failed: {traceback.format_exc()}"
             self.channel.send(m.Failed(place.vertex, error_text, False))
@@ -152,12 +140,6 @@ class ElasticExecutor:
             os.waitpid(self.host_pid, 0)
             self.channel.send(m.Bye())
             self.channel.close()
-
-    def _of_disk(self, error: OSError) -> str:
-        what = f"{self.spec.kind} {self.spec.place.vertex!r}"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return full_disk(what, error)
-        return f"{what}: {traceback.format_exc()}"
 
     def _follow_up(self) -> None:
         """What follows from what was read: send, report, go on with a commit. The channel's
@@ -187,13 +169,7 @@ class ElasticExecutor:
 
     # the receiver
 
-    def _attached(self, batch: int) -> None:
-        """A batch of Spark's begins, which means nothing but that rows can be sent again."""
-        if self.phase is not Phase.WAITING:
-            raise Fault(f"a task came for batch {batch} while {self.batch} was running")
-        self.batch = batch
-        self.phase = Phase.RUNNING
-        self.emitter.window = WINDOW
+    def _attached(self) -> None:
         self.meter.begin()
         self.channel.send(m.Attached())
         self._begin()
@@ -201,7 +177,7 @@ class ElasticExecutor:
     def _begin(self) -> None:
         """Start workers, once there is a task and it is known where to go on."""
         # The first batch may be over before all that has come about.
-        attached = self.batch is not None
+        attached = self.batches.number is not None
         if attached and self.welcome is not None and not self.workers.all:
             self.emitter.interval = self.receiver.interval = self.welcome.commit
             self._resize()
@@ -213,33 +189,6 @@ class ElasticExecutor:
             for worker in self.workers.all:
                 worker.link.send(m.encode(m.GoOn()))
         self._resize()
-
-    def _taken(self, rows: int) -> None:
-        if self.phase is not Phase.WAITING:  # nothing may be sent behind the end of a batch
-            self.emitter.window += rows
-
-    def _task_gone(self) -> None:
-        if self.phase is not Phase.WAITING and not self.workers.hold:
-            raise Fault("the Spark task is gone")
-        self.phase = Phase.WAITING
-        self.receiver.detach()
-
-    def _batch_ended(self) -> None:
-        """Spark's batch is over. At the source level that waits for a commit after which all is
-        held, so that in the next batch Spark may put a partition on another machine."""
-        if self.spec.place.level == 0:
-            assert self.batch is not None
-            self.channel.send(m.BatchEnded(self.batch))
-        self.phase = Phase.ENDING
-        self._end_batch()
-
-    def _end_batch(self) -> None:
-        """Let the task end once all is held and committed."""
-        if self.phase is Phase.ENDING and self.workers.hold and self.commits.cut is None:
-            assert self.receiver.task is not None
-            self.phase = Phase.WAITING
-            self.emitter.window = 0
-            self.receiver.task.send(END)
 
     def _arrived(self, bundle: Bundle) -> None:
         self.meter.arrived(len(bundle.payloads), time.monotonic())
@@ -292,8 +241,7 @@ class ElasticExecutor:
         for frame in frames:
             message = m.decode_from_worker(frame)
             if isinstance(message, m.Fatal):
-                what = f"{self.spec.kind} {self.spec.place.vertex!r}"
-                raise Fault(f"{what}: {message.error}", message.user)
+                raise Fault(f"{self.what}: {message.error}", message.user)
             if worker is not None:
                 self._from_worker(worker, message)
 
@@ -313,8 +261,7 @@ class ElasticExecutor:
                     self.channel.send(m.Text(message.text))
             case m.Fed():
                 self.meter.read(message.read, message.gap_s, message.gap_s2)
-                self.intended_s = message.intended_s
-                self.lag_s = time.monotonic() - message.intended_s
+                self.meter.schedule(message.intended_s, time.monotonic())
                 self.meter.shed += message.shed
                 self._emit(worker, message.groups)
                 self.tracing.note(message.roots, [])
@@ -337,45 +284,7 @@ class ElasticExecutor:
         self.workers.ready(worker, pid)
         if self.workers.open and not self.receiver.open:
             assert self.welcome is not None
-            self._resume(self.welcome)
-
-    def _resume(self, welcome: m.Welcome) -> None:
-        """Go on where the last commit was made: state, then the tuples that were under way."""
-        root = self.spec.directory.parents[1]
-        saved = [
-            m.SavedFiles([str(root / name) for name in s.files], s.executor, s.executors)
-            for s in welcome.state
-        ]
-        for worker in self.workers.all if saved else ():
-            shards = [s for s, owner in self.workers.owner.items() if owner is worker]
-            worker.link.send(m.encode(m.Load(saved, shards, welcome.anew)))
-        self.commits.begin(welcome)
-        for bundle in self._under_way(welcome.logs):
-            self.workers.put(bundle)
-        self.receiver.open = True
-        self.receiver.hand_on_early()
-
-    def _under_way(self, logs: list[str]) -> list[Bundle]:
-        """The tuples of the last commit's logs that are for this executor: those that waited here
-        come before those that were sent, and those before what was to be sent. They are no longer
-        traced, as their trees were dropped with the start that began them."""
-        spec, place = self.spec, self.spec.place
-        waited, sent, unsent = (Bundle([], [], []) for _ in range(3))
-        for number, path in enumerate(map(Path, logs)):
-            log = m.decode_log(path.read_bytes())
-            mine = path.parent.parent.name == place.vertex
-            for bundle, items in (
-                (waited, log.own if mine else []),
-                (sent, log.sent.get(place.vertex, [])),
-                (unsent, log.out.get(place.vertex, [])),
-            ):
-                for i, (payload, shard) in enumerate(items):
-                    turn = shard if spec.keyed else i + number
-                    if turn % spec.executors == place.executor:
-                        bundle.payloads.append(payload)
-                        if spec.keyed:
-                            bundle.shards.append(shard)
-        return [bundle for bundle in (waited, sent, unsent) if bundle.payloads]
+            self.commits.resume(self.welcome)
 
     def _worker_gone(self, worker: Worker) -> None:
         """A worker died. Without a key its tuples are given to others; with one, state is lost
@@ -385,7 +294,7 @@ class ElasticExecutor:
             self.workers.all.remove(worker)
             return
         if worker.pid is None:
-            raise Fault(f"{spec.kind} {spec.place.vertex!r}: a worker died while it started")
+            raise Fault(f"{self.what}: a worker died while it started")
         if spec.kind != "operator" or spec.keyed or spec.host.threads or worker.saving:
             suspects = self.workers.suspected(None if spec.host.threads else worker)
             raise WorkerDied(f"a worker of {spec.place.vertex!r} died", suspects)
@@ -421,14 +330,14 @@ class ElasticExecutor:
                 for worker in self.workers.all:
                     worker.link.send(m.encode(m.Stop()))
             case m.Inject():
-                self._inject(message.row)
+                self.emitter.pass_on(message.row)
             case m.Commit():
                 self.commits.ask(message)
             case m.Confirm():
                 self.commits.confirm(message)
             case m.Committed():
                 self.commits.committed()
-                self._end_batch()
+                self.batches.let_end()
             case m.Welcome():
                 self.welcome = message
                 self._begin()
@@ -439,37 +348,9 @@ class ElasticExecutor:
             case m.Finish():
                 self._finish()
 
-    def _inject(self, row: bytes) -> None:
-        """Send on feedback, down from the top. It goes before what the source reads; a loop that
-        gains more than it loses ends the topology before it takes all memory."""
-        self.emitter.pass_on(row)
-        spec, emitter = self.spec, self.emitter
-        most, most_bytes = _LOOP_BOUND * spec.max_queue, _LOOP_BOUND * spec.queue_bytes
-        if len(emitter.rows) > most or emitter.rows_bytes > most_bytes:
-            raise Fault(
-                f"feedback grows without bound: {len(emitter.rows)} bundles of "
-                f"{emitter.rows_bytes} bytes wait; a loop must lose more tuples than it gains, or "
-                "have room for a burst: raise spark.sojourn.maxQueue or maxQueueBytes",
-                True,
-            )
-
     def _finish(self) -> None:
         self.finish_at = time.monotonic() + _FINISH_S
         self.receiver.close()
         self.on_error.close()
         for worker in self.workers.all:
             worker.link.send(m.encode(m.Close()))
-
-    def behind_s(self) -> float | None:
-        """How far a source is behind its intended arrivals: as it was when it last read, and
-        growing while it is held back."""
-        if self.intended_s is None:
-            return None
-        held = any(worker.link in self.loop.paused for worker in self.workers.all)
-        return max(0.0, time.monotonic() - self.intended_s if held else self.lag_s)
-
-
-def full_disk(what: str, error: OSError) -> str:
-    """One clear message."""
-    where = f" ({error.filename})" if error.filename else ""
-    return f"{what}: the disk is full{where}; make room: nothing that was committed is lost"

@@ -27,6 +27,8 @@ class Meter:
     last_arrival_s: float | None = None
     held_up: bool = False
     regular_from_s: float = 0.0
+    intended_s: float | None = None
+    lag_s: float = 0.0
 
     def begin(self) -> None:
         """A batch begins. What arrives next was held up between the batches, and comes in a rush
@@ -54,6 +56,17 @@ class Meter:
         self.gaps += count
         self.gap_s += gap_s
         self.gap_s2 += gap_s2
+
+    def schedule(self, intended_s: float, now_s: float) -> None:
+        """What a source has just read was intended for then."""
+        self.intended_s, self.lag_s = intended_s, now_s - intended_s
+
+    def behind_s(self, held: bool, now_s: float) -> float | None:
+        """How far a source is behind its intended arrivals: as it was when it last read, and
+        growing while it is held back."""
+        if self.intended_s is None:
+            return None
+        return max(0.0, now_s - self.intended_s if held else self.lag_s)
 
     def served_some(self, count: int, timed: int, seconds: float, squares: float) -> None:
         """A worker has processed that many, with these moments of service time of some."""

@@ -22,10 +22,9 @@ _log = logging.getLogger("sojourn")
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Whom the receiver tells."""
+    """Who is told of a batch."""
 
-    attached: Callable[[int], None]  # a task came for this batch
-    arrived: Callable[[Bundle], None]  # a bundle
+    begun: Callable[[int], None]  # a task came for it
     ended: Callable[[], None]  # all of the batch's rows have come
     taken: Callable[[int], None]  # so many rows of ours are with Spark
     gone: Callable[[], None]  # the task has closed its end
@@ -44,10 +43,11 @@ class Receiver:
         listener: socket.socket,
         secret: bytes,
         seal: Seal,
-        callbacks: Callbacks,
+        arrived: Callable[[Bundle], None],
     ) -> None:
         self.loop, self.listener, self.secret, self.seal = loop, listener, secret, seal
-        self.callbacks = callbacks
+        self.arrived = arrived
+        self.callbacks: Callbacks  # set before the loop turns
         self.task: Link | None = None
         self.counts: Link | None = None
         self.open = False  # whether bundles can be handed on
@@ -82,7 +82,7 @@ class Receiver:
             what = "feedback" if row.way.feedback else "row"
             raise Fault(f"{what} {row.number} of sender {row.way.sender} came after {before}")
         self.got[row.way] = row.number
-        self.callbacks.arrived(row.bundle)
+        self.arrived(row.bundle)
 
     def detach(self) -> None:
         """Forget the task; the next one may come."""
@@ -129,7 +129,7 @@ class Receiver:
         self.detach()
         self.task = link
         self.loop.add(link, self._read_task)
-        self.callbacks.attached(attach.batch)
+        self.callbacks.begun(attach.batch)
         self._rows(frames[1:])
 
     def _read_task(self) -> None:

@@ -13,6 +13,7 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
     """All sums so far, and how things stand now."""
     now, meter, workers = time.monotonic(), executor.meter, executor.workers
     meter.employs(workers.processors, now)
+    held = any(worker.link in executor.loop.paused for worker in workers.all)
     return m.Report(
         vertex=executor.spec.place.vertex,
         executor=executor.spec.place.executor,
@@ -31,7 +32,7 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         emitted=dict(meter.emitted),
         dropped=meter.dropped,
         shed=meter.shed,
-        lag_s=executor.behind_s(),
+        lag_s=meter.behind_s(held, now),
         started_s=meter.started_s,
         at_s=now,
         received=executor.receiver.received,

@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
@@ -214,7 +215,7 @@ class Workers:
         self.pump()
         self.retire_if_done(worker)
 
-    def taken(self, worker: Worker, shard: int, state: bytes | None) -> None:
+    def taken(self, worker: Worker, shard: int, state: list[bytes] | None) -> None:
         """A label has surfaced: hand the shard over."""
         move = self.moves.pop(shard)
         worker.labels -= 1
@@ -323,9 +324,9 @@ class Workers:
             self.give_up(first)
             return True
         items = [first] if alone else self._helping(queue)
-        for item in items:
+        for _ in items:
             queue.popleft()
-            self._taken_out(item)
+        self._taken_out(*items)
         if alone and self.watched:
             self.seen[digest(first[0])] += 1
         worker.alone = alone
@@ -346,18 +347,19 @@ class Workers:
             most = max(1, min(most, -(-len(queue) // max(1, len(self.all)))))
         items: list[Item] = []
         size = 0
-        for item in queue:
-            if len(items) >= most or size >= _HELPING_BYTES or isinstance(item, int):
+        watching = bool(self.suspects or self.watched)
+        for item in islice(queue, most):
+            if size >= _HELPING_BYTES or isinstance(item, int):
                 break
-            if items and self._is_suspect(item):
+            if watching and items and self._is_suspect(item):
                 break
             items.append(item)
             size += len(item[0])
         return items
 
-    def _taken_out(self, item: Item) -> None:
-        self.waiting -= 1
-        self.waiting_bytes -= len(item[0])
+    def _taken_out(self, *items: Item) -> None:
+        self.waiting -= len(items)
+        self.waiting_bytes -= sum(len(payload) for payload, _, _ in items)
 
     def _is_suspect(self, item: Item) -> bool:
         if self.suspects and item[0] in self.suspects:

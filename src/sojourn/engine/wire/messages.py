@@ -61,10 +61,11 @@ class TakeShard(msgspec.Struct, array_like=True, tag="take"):
 
 
 class GiveShard(msgspec.Struct, array_like=True, tag="give"):
-    """A shard's state, pickled; None where workers share it, b"" where there is none yet."""
+    """A shard's state, pickled, in pieces, as one may not be longer than 4 GiB; None where workers
+    share it, no piece where there is none yet."""
 
     shard: int
-    state: bytes | None
+    state: list[bytes] | None
 
 
 class Open(msgspec.Struct, array_like=True, tag="open"):
@@ -202,7 +203,6 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 
     vertex: str
     executor: int
-    epoch: int
     host: str
     pid: int
     boot: str

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from sojourn.engine.worker import store
+from sojourn.engine.worker.parent import die_with
 
 
 def main() -> None:
@@ -19,7 +20,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--all", action="store_true", help="the oldest file of all is among them")
+    parser.add_argument("--parent", type=int, help="the process that it ends with")
     options = parser.parse_args()
+    if options.parent is not None:
+        die_with(options.parent)
     os.nice(19)
     try:
         size = store.merge(options.files, options.out, drop_deleted=options.all)

@@ -3,7 +3,6 @@ new one starts within milliseconds with everything loaded, or as threads that sh
 Fed by the executor with sockets; ends with it."""
 
 import array
-import ctypes
 import os
 import signal
 import socket
@@ -20,11 +19,10 @@ from sojourn.engine.wire.bundle import FrameReader, send_frame
 from sojourn.engine.wire.spec import HostSpec
 from sojourn.engine.worker import values
 from sojourn.engine.worker.feeder import Feeder
+from sojourn.engine.worker.parent import die_with
 from sojourn.engine.worker.worker import OperatorCode, Shared, SinkCode, serve
 from sojourn.sinks import Sink
 from sojourn.sources import Source
-
-_PR_SET_PDEATHSIG = 1
 
 
 def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.socket]:
@@ -40,7 +38,7 @@ def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.soc
     listener.close()
     code = 1
     try:
-        _die_with(parent)
+        die_with(parent)
         _Host(spec, theirs).run()
         code = 0
     except Exception:  # noqa: BLE001  # a forked process has nobody above it to tell
@@ -96,7 +94,7 @@ class _Host:
             return
         try:
             self.control.close()
-            _die_with(parent)
+            die_with(parent)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self._work(sock)
         finally:
@@ -134,10 +132,3 @@ class _Host:
             send_frame(sock, m.encode(m.Fatal(traceback.format_exc())))
         finally:
             sock.close()
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel end this process when the one that forked it is gone, however busy."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)

@@ -55,12 +55,6 @@ def read(paths: Sequence[Path], shards: Callable[[int], bool]) -> dict[int, Stat
     return {shard: State(data) for shard, data in found.items()}
 
 
-def shards_in(path: Path) -> list[int]:
-    """The shards that a file has changes of."""
-    with _File(path) as file:
-        return list(file.index)
-
-
 def merge(paths: Sequence[Path], out: Path, drop_deleted: bool) -> int:
     """Make one file out of several that follow each other, oldest first: of each key the newest
     change. Deletions may be dropped where there is no older file. The new file's size in bytes."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from sojourn import durable
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
 from sojourn.engine.wire.layout import Route
@@ -26,9 +27,9 @@ from sojourn.sinks import Sink, Staged
 from sojourn.topology import Operator, Output
 
 _SLICE_S = 0.001  # for saving between two helpings of tuples
+_PIECE_BYTES = 1 << 30
 _SHARE = 0.1  # of what the last one took, if that is more
-_FULL = {errno.ENOSPC, errno.EDQUOT}
-_OF_DISK = {*_FULL, errno.EIO, errno.EROFS}
+_OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
 class Code(Protocol):
@@ -39,8 +40,8 @@ class Code(Protocol):
     def load(self, load: m.Load) -> None: ...
     def cut(self, save: m.Save) -> None: ...
     def save_some(self) -> Callable[[], m.Saved] | None: ...
-    def take(self, shard: int) -> bytes | None: ...
-    def give(self, shard: int, state: bytes | None) -> None: ...
+    def take(self, shard: int) -> list[bytes] | None: ...
+    def give(self, shard: int, state: list[bytes] | None) -> None: ...
     def close(self) -> None: ...
 
 
@@ -150,7 +151,7 @@ class OperatorCode:
         self.changes[shard] = state.take_changes()
         return True
 
-    def take(self, shard: int) -> bytes | None:
+    def take(self, shard: int) -> list[bytes] | None:
         self._settle()
         self.own.discard(shard)
         if shard in self.unsaved:
@@ -159,17 +160,24 @@ class OperatorCode:
         if self.shared.in_threads:
             return None
         state = self.shared.states.pop(shard, None)
-        return b"" if state is None else state.packed()
+        return [] if state is None else _pieces(state.packed())
 
-    def give(self, shard: int, state: bytes | None) -> None:
+    def give(self, shard: int, state: list[bytes] | None) -> None:
         if state:
-            self.shared.states[shard] = State.unpacked(state)
+            packed = state[0] if len(state) == 1 else b"".join(state)
+            self.shared.states[shard] = State.unpacked(packed)
         if shard in self.shared.states:
             self.own.add(shard)
 
     def close(self) -> None:
         if self.operator is not None and hasattr(self.operator, "close"):
             self.operator.close()
+
+
+def _pieces(packed: bytes) -> list[bytes]:
+    if len(packed) <= _PIECE_BYTES:
+        return [packed]
+    return [packed[at : at + _PIECE_BYTES] for at in range(0, len(packed), _PIECE_BYTES)]
 
 
 class SinkCode:
@@ -208,10 +216,10 @@ class SinkCode:
 
         return stage
 
-    def take(self, shard: int) -> bytes | None:
+    def take(self, shard: int) -> list[bytes] | None:
         raise AssertionError(f"a sink has no shard {shard}")
 
-    def give(self, shard: int, state: bytes | None) -> None:
+    def give(self, shard: int, state: list[bytes] | None) -> None:
         raise AssertionError(f"a sink has no shard {shard} {state!r}")
 
     def close(self) -> None:
@@ -254,10 +262,8 @@ class _Answers:
 
 
 def _of_disk(error: OSError) -> str:
-    if error.errno in _FULL:
-        where = f" ({error.filename})" if error.filename else ""
-        return f"the disk is full{where}; make room: nothing that was committed is lost"
-    return f"what it has cannot be saved\n{traceback.format_exc()}"
+    full = durable.full_disk(error)
+    return full or f"what it has cannot be saved\n{traceback.format_exc()}"
 
 
 def serve(
