@@ -187,9 +187,7 @@ def main() -> None:
         return
     if options.kills:
         random.seed(options.seed)
-        spark = session(None, "local[12]", 12, "kills", 10)
-        found = random_kills(spark, options.kills)
-        spark.stop()
+        found = random_kills(options.kills)
         print(json.dumps(found, indent=2))
         if found["missed"]:
             sys.exit("missed: " + "; ".join(found["missed"]))

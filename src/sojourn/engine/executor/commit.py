@@ -10,6 +10,7 @@ take or whether they go round in a loop."""
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -286,6 +287,8 @@ def _size(merger: "subprocess.Popen[str] | None") -> int:
     files that stay."""
     assert merger is not None
     said, error = merger.communicate()
+    if merger.returncode == -signal.SIGKILL:
+        return 0  # we end
     if merger.returncode:
         _log.warning("saved state could not be merged: %s", error.strip()[-500:])
         return 0

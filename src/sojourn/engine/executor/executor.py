@@ -222,7 +222,10 @@ class ElasticExecutor:
 
     def _start_worker(self) -> Link:
         size = _SOURCE_BYTES if self.spec.kind == "source" else _WORKER_BYTES
-        sock = ask_for_worker(self.control, size)
+        try:
+            sock = ask_for_worker(self.control, size)
+        except (BrokenPipeError, ConnectionResetError):
+            raise Fault(f"{self.what}: the process that makes its workers is gone") from None
         link = Link(sock, size) if self.spec.kind == "source" else Link(sock)
         self.loop.add(link, lambda: self._read_worker(link))
         assert self.welcome is not None
