@@ -92,6 +92,7 @@ def own_processes() -> dict[int, tuple[str, list[str]]]:
     known = {
         b"SparkSubmit": "jvm",
         b"engine.executor.main": "executors",
+        b"engine.spark.daemon": "spark python",
         b"pyspark": "spark python",
     }
     for entry in os.scandir("/proc"):

@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from sojourn.engine.spark.archive import class_options
 from sojourn.engine.spark.java import find_java
 from sojourn.errors import InputError
 from sojourn.units import parse_duration
@@ -26,6 +27,10 @@ AT_START = {
     "spark.shuffle.streaming.writerMaxMemory": "1",
     "spark.shuffle.streaming.readerMaxMemory": "65536",
 }
+_OPTIONS = "SPARK_SUBMIT_OPTS"
+# Java's second compiler takes half of the CPU of a Java machine's first minutes, when a start or a
+# recovery should be quick, and gains little where rows are only passed on.
+_QUICK = "-XX:TieredStopAtLevel=1"
 # Can be set on a running session.
 PER_QUERY = {
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
@@ -47,8 +52,13 @@ def session(
 ) -> SparkSession:
     """A session that can run a query of so many slots."""
     if spark is None:
-        java = find_java(os.environ, Path.home() / ".cache" / "sojourn")
+        cache = Path.home() / ".cache" / "sojourn"
+        java = find_java(os.environ, cache)
         os.environ.setdefault("JAVA_HOME", str(java.home))
+        write, use = class_options(java.home, cache)
+        given = os.environ.get(_OPTIONS, "")
+        if _QUICK not in given:
+            os.environ[_OPTIONS] = f"{_QUICK} {write or use} {given}".strip()
         os.environ["PYSPARK_PYTHON"] = sys.executable
         master = master or submitted().get("spark.master") or f"local[{slots}]"
         builder = SparkSession.builder.master(master).appName(name)
@@ -56,6 +66,7 @@ def session(
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+            builder = builder.config("spark.executor.extraJavaOptions", f"{_QUICK} {use}".strip())
         for key, value in {**_DEFAULTS, **AT_START}.items():
             builder = builder.config(key, value)
         spark = builder.getOrCreate()

@@ -1,0 +1,57 @@
+"""Java's archive of the classes that Spark loads, which is most of what a start takes. The first
+session of a machine has it written when its Java ends; later ones begin with it, and so do the
+Spark executors of a cluster on the same machine. Used by the session."""
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+import pyspark
+
+from sojourn import durable
+from sojourn.errors import InputError
+
+_MAGIC = bytes.fromhex("a8ab0bf0")  # Java writes it last, so that a file that has it is whole
+_KEPT = 3
+_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+
+
+def class_options(java_home: Path, cache: Path) -> tuple[str, str]:
+    """The options with which a Java machine writes an archive, and those with which it uses one,
+    of which one is empty; both are where this cannot be."""
+    jars = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent)) / "jars"
+    release = java_home / "release"
+    if not (java_home / "lib" / "server" / "classes.jsa").exists() or not release.exists():
+        return "", ""  # a Java that cannot, or another layout of its files
+    try:
+        folder = durable.private_directory(cache / "classes")
+        made_of = f"{release.read_text(encoding='utf-8')}{jars}{jars.stat().st_mtime_ns}"
+        key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
+        return _options(folder, key)
+    except (OSError, InputError):
+        return "", ""  # nowhere to keep it: a start takes longer, and all else is the same
+
+
+def _options(folder: Path, key: str) -> tuple[str, str]:
+    archive = folder / f"{key}.jsa"
+    for path in folder.glob("*.new"):
+        if _is_whole(path):
+            path.replace(folder / f"{path.name.partition('.')[0]}.jsa")
+            _remove_old(folder)
+    if archive.exists():
+        return "", f'"-XX:SharedArchiveFile={archive}" {_QUIET}'
+    fresh = folder / f"{key}.{secrets.token_hex(4)}.new"
+    return f'"-XX:ArchiveClassesAtExit={fresh}" {_QUIET}', ""
+
+
+def _is_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+def _remove_old(folder: Path) -> None:
+    """Archives of a Java or Spark that was here before, and what was never finished."""
+    archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
+    for path in (*archives[:-_KEPT], *folder.glob("*.new")):
+        path.unlink(missing_ok=True)
