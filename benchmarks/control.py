@@ -27,7 +27,6 @@ import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -46,7 +45,7 @@ from sojourn.engine.spark.session import session
 from sojourn.engine.wire import messages
 from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
 from sojourn.engine.wire.layout import Route
-from sojourn.engine.worker import feeder, router, values, worker
+from sojourn.engine.worker import code, feeder, router, values, worker
 from sojourn.ports import Allocation, Sample, Samples, Sojourn
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings, EngineSettings
@@ -258,7 +257,6 @@ def feeding(measured: bool) -> Callable[[], None]:
     def send() -> None:
         now = time.monotonic()
         made.reader.ahead.extend((engine_benchmark.PAD, None, now) for _ in range(500))
-        made.reader.room = threading.Semaphore(0)
         messages.encode(made._send_due(now))
 
     return send
@@ -279,7 +277,7 @@ def working(measured: bool, size: int) -> Callable[[], None]:
         )
         for _ in range(1000)
     ]
-    code = worker.OperatorCode(engine_benchmark.same, "same", worker.Shared())
+    made = code.OperatorCode(engine_benchmark.same, "same", code.Shared())
     addresses, timer = router.Router((ROUTE,), 1), worker._Timer(1 if measured else 0)
     turn = itertools.cycle(frames)
     here, there = socket.socketpair()
@@ -289,7 +287,7 @@ def working(measured: bool, size: int) -> Callable[[], None]:
         send_frame(here, next(turn))
         message = messages.decode_to_worker(asked.read() or b"")
         assert isinstance(message, messages.Work)
-        send_frame(there, messages.encode(worker._process(message, code, addresses, False, timer)))
+        send_frame(there, messages.encode(worker._process(message, made, addresses, False, timer)))
         answers.read()
 
     return work

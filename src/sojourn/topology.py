@@ -38,6 +38,7 @@ class Operator:
     only where the topology declares `key=`. Change what it holds in the tuple that takes it out."""
 
     state: MutableMapping[Any, Any]
+    columns: Literal["numpy", "arrow"] | None = None
 
     def open(self) -> None:
         """Set up what cannot be pickled: models, connections."""
@@ -45,6 +46,14 @@ class Operator:
     def process(self, value: Any) -> Any:  # noqa: ARG002
         """Return or yield the values that follow from this one, or None for none."""
         raise TypeError(f"{type(self).__name__} must define process(self, value)")
+
+    def process_bundle(self, values: Any) -> Any:  # noqa: ARG002
+        """Define this instead of `process` to take as many values at once as wait, for code that
+        is faster so: a list of them, or with `columns = "numpy"` an array, with `columns =
+        "arrow"` a table of mappings or an array. Return an array or a table with one result for
+        each, or a list with what `process` would return for each. With a key, all are of one shard.
+        If it raises, each is given by itself."""
+        raise TypeError(f"{type(self).__name__} must define process_bundle(self, values)")
 
     def close(self) -> None:
         """Give back what `open` took."""
@@ -330,8 +339,15 @@ def _checked_code(
     what: str, code: Callable[[Any], Any] | type[Operator], keyed: bool
 ) -> Callable[[Any], Any] | type[Operator]:
     if inspect.isclass(code):
-        if getattr(code, "process", Operator.process) is Operator.process:
-            raise InputError(f"{what}: the class {code.__name__} must define process(self, value)")
+        one = getattr(code, "process", Operator.process) is not Operator.process
+        if one == takes_bundles(code):
+            raise InputError(
+                f"{what}: the class {code.__name__} must define process(self, value), or "
+                f"process_bundle(self, values); it has {'both' if one else 'neither'}"
+            )
+        columns = getattr(code, "columns", None)
+        if columns is not None:
+            _one_of(what, "columns", columns, ("numpy", "arrow"))
         if not keyed and _uses_state(code):
             raise InputError(
                 f"{what}: {code.__name__} uses self.state, which needs a key; add key=…"
@@ -339,6 +355,12 @@ def _checked_code(
     elif not callable(code):
         raise InputError(f"{what}: must be a function or a class with process; got {code!r}")
     return code
+
+
+def takes_bundles(code: object) -> bool:
+    """Whether an operator's code wants many values at once."""
+    many = getattr(code, "process_bundle", Operator.process_bundle)
+    return inspect.isclass(code) and many is not Operator.process_bundle
 
 
 def _uses_state(code: type) -> bool:

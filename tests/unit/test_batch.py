@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from sojourn.engine.executor.batch import Batches, Phase
-from sojourn.engine.executor.emitter import WINDOW
+from sojourn.engine.executor.emitter import WINDOW, Emitter
+from sojourn.engine.executor.meter import Meter
 from sojourn.engine.executor.on_error import Fault
 from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.bundle import Seal
 from sojourn.engine.wire.spec import END
 
 
@@ -21,7 +23,8 @@ class Rig:
         self.attached = 0
         task = Made(send=self.sent.append)
         self.receiver = Made(task=task, callbacks=None, detach=lambda: self.sent.append(b"gone"))
-        self.workers, self.emitter = Made(hold=False), Made(window=0)
+        self.workers = Made(hold=False)
+        self.emitter = Emitter(0, (), 0, (), 1, Meter(0.0), Seal(b""), self.sent.append)
         self.commits = Made(cut=None)
         around: list[Any] = [Made(send=self.told.append), self.receiver, self.workers]
         around += [self.emitter, self.commits, self._attached]

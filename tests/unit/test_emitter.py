@@ -352,3 +352,72 @@ def test_feedback_is_handed_over_also_when_the_way_is_blocked() -> None:
         ((1, 1), [b"b"]),
     ]
     assert made.emitter.idle
+
+
+# Resting
+
+
+class Clock:
+    """A steady clock that stands still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr("sojourn.engine.executor.emitter.time.monotonic", lambda: self.now)
+
+
+def one(route: int = 0) -> list[m.Group]:
+    return [m.Group(route, -1, [b"x"], [], [])]
+
+
+def test_the_way_out_rests_after_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, made = Clock(monkeypatch), rig()
+    made.emitter.open()
+    made.emitter.took_s = 0.0004
+    made.emitter.add(one())
+    made.emitter.flush(made.way)
+    assert len(made.way.sent) == 1, "after a quiet spell a tuple goes at once"
+    assert made.emitter.due is None
+    for _ in range(3):
+        made.emitter.add(one())
+        made.emitter.flush(made.way)
+    assert len(made.way.sent) == 1
+    assert made.emitter.due == pytest.approx(100.004)
+    clock.now = 100.0041
+    made.emitter.flush(made.way)
+    assert len(made.way.sent) == 2, "what came meanwhile has become one bundle"
+
+
+def test_the_rest_follows_what_a_row_takes_and_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, made = Clock(monkeypatch), rig()
+    made.emitter.open()
+    made.emitter.add(one())
+    made.emitter.flush(made.way)
+    clock.now += 0.01
+    made.emitter.taken(1)
+    assert made.emitter.took_s == pytest.approx(0.0005)
+    made.emitter.took_s = 1.0
+    made.emitter.add(one())
+    made.emitter.flush(made.way)
+    assert made.emitter.free_at == pytest.approx(clock.now + 0.005)
+
+
+def test_feedback_does_not_wait_for_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    made = rig(route(), route(feedback=True))
+    made.emitter.open()
+    made.emitter.free_at = 101.0
+    made.emitter.add([*one(0), *one(1)])
+    made.emitter.flush(made.way)
+    assert (len(made.way.sent), len(made.handed)) == (0, 1)
+    assert made.emitter.due == 101.0
+
+
+def test_nothing_is_due_while_all_is_held_or_spark_takes_nothing() -> None:
+    made = rig()
+    made.emitter.add(one())
+    found = [made.emitter.due]
+    made.emitter.open()
+    found.append(made.emitter.due)
+    made.emitter.hold = True
+    found.append(made.emitter.due)
+    assert found == [None, 0.0, None]

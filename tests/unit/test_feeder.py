@@ -44,27 +44,29 @@ def test_before_sizes_are_known_few_values_are_read_ahead() -> None:
 
 
 def test_large_values_are_read_ahead_as_bytes_allow() -> None:
-    made = Feeder(sj.sources.iterable(list), (ROUTE,), b"", 0.0, 4 << 20)
+    source = Large()
+    made = Feeder(source, (ROUTE,), b"", 0.0, 4 << 20)
     reader = made.reader
+    reader.start()
 
-    def read() -> bool:
-        """As the reader's thread does, if there is room."""
-        if not reader.room.acquire(blocking=False):
-            return False
-        reader.ahead.append((bytes(1 << 20), None, 0.0))
-        return True
+    def read(most: int) -> None:
+        """That many have been read in all, the one in hand included, and no more are."""
+        with source.read_on:
+            assert source.read_on.wait_for(lambda: source.count_read == most, 30)
+            assert not source.read_on.wait_for(lambda: source.count_read > most, 0.1)
 
-    assert [read() for _ in range(17)] == [True] * 16 + [False]
+    read(17)
     reader.learn(1 << 20)
     assert reader.allowed == 4
     for _ in range(12):
+        reader.take()  # what was read before it was known how large values are goes first
+    read(17)
+    for _ in range(2):  # half of what is allowed is left, so the reader goes on
         reader.take()
-        assert not read(), "what was read before it was known how large values are goes first"
-    assert len(reader.ahead) == 4
-    reader.take()
-    assert [read(), read()] == [True, False]
+    read(19)
     reader.learn(1 << 19)
-    assert [read() for _ in range(5)] == [True] * 4 + [False]
+    assert reader.allowed == 8
+    read(23)
 
 
 def test_small_values_are_read_far_ahead() -> None:

@@ -13,17 +13,21 @@ import pytest
 
 import sojourn as sj
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import FrameReader, send_frame
+from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
+from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker import store, values
-from sojourn.engine.worker.worker import OperatorCode, Shared, SinkCode, serve
+from sojourn.engine.worker.code import OperatorCode, Shared, SinkCode
+from sojourn.engine.worker.worker import serve
 
 
 @contextmanager
-def serving(code: OperatorCode | SinkCode, keep_going: bool = False) -> Iterator[Any]:
+def serving(
+    code: OperatorCode | SinkCode, keep_going: bool = False, routes: tuple[Route, ...] = ()
+) -> Iterator[Any]:
     """A worker in a thread; yields what tells it something and what reads its next answer."""
     ours, theirs = socket.socketpair()
     reader = FrameReader(ours)
-    arguments = (theirs, FrameReader(theirs), code, (), 1, keep_going, 0)
+    arguments = (theirs, FrameReader(theirs), code, routes, 1, keep_going, 0)
     thread = threading.Thread(target=serve, args=arguments)
     thread.start()
 
@@ -158,7 +162,7 @@ def test_a_full_disk_is_no_fault_of_the_tuple_and_is_told_as_what_it_is(tmp_path
 
 
 def test_a_shard_too_large_for_one_piece_moves_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sojourn.engine.worker.worker._PIECE_BYTES", 10)
+    monkeypatch.setattr("sojourn.engine.worker.code._PIECE_BYTES", 10)
     old, new = (OperatorCode(Count, "count", Shared()) for _ in range(2))
     for word in "abcab":
         list(old.process(word, 3))
@@ -167,3 +171,95 @@ def test_a_shard_too_large_for_one_piece_moves_in_several(monkeypatch: pytest.Mo
     assert max(map(len, pieces)) == 10
     new.give(3, pieces)
     assert dict(new.shared.states[3]) == {"a": [1, 1], "b": [1, 1], "c": [1]}
+
+
+class Doubled(sj.Operator):
+    """Takes bundles, refuses the word "bad", and counts what it was given at once."""
+
+    def process_bundle(self, words: list[str]) -> list[Any]:
+        for word in words:
+            self.state[word] = self.state.get(word, 0) + 1
+        if "bad" in words:
+            raise ValueError("bad")
+        return [[word, word] for word in words]
+
+
+def bundle_of(*words: str, shards: list[int]) -> m.Work:
+    traces = [Trace(index, 100 + index, 1000 + index) for index in range(len(words))]
+    return m.Work([values.dumps(word) for word in words], shards, traces)
+
+
+TO_ALL = Route("next", None, False, 1, 0, 1, None, 0)
+
+
+def test_a_bundle_is_processed_at_once_and_each_tuple_is_traced() -> None:
+    code = OperatorCode(Doubled, "double", Shared())
+    with serving(code, routes=(TO_ALL,)) as (tell, answer):
+        tell(bundle_of("a", "b", "c", shards=[3, 4, 3]))
+        done = answer()
+        assert isinstance(done, m.Done)
+        assert done.served == 3
+        (group,) = done.groups
+        assert sorted(values.loads(p) for p in group.payloads) == ["a", "a", "b", "b", "c", "c"]
+        made = {100: 0, 101: 0, 102: 0}
+        for trace in group.traces:
+            made[trace.root] ^= trace.id
+        assert {a.root: a.value for a in done.acks} == {
+            root: made[root] ^ (root + 900) for root in made
+        }
+        assert dict(code.shared.states[3]) == {"a": 1, "c": 1}
+
+
+def test_one_that_fails_in_a_bundle_fails_alone_and_changes_nothing() -> None:
+    code = OperatorCode(Doubled, "double", Shared(), keep_going=True)
+    with serving(code, keep_going=True, routes=(TO_ALL,)) as (tell, answer):
+        tell(bundle_of("a", "bad", "c", shards=[3, 3, 3]))
+        done = answer()
+        assert isinstance(done, m.Done)
+        assert [letter.shown for letter in done.failed] == ["'bad'"]
+        assert [values.loads(p) for p in done.groups[0].payloads] == ["a", "a", "c", "c"]
+        assert len(done.acks) == 3
+        assert dict(code.shared.states[3]) == {"a": 1, "c": 1}
+
+
+def test_a_bundle_that_fails_ends_the_topology_naming_the_tuple() -> None:
+    with serving(OperatorCode(Doubled, "double", Shared())) as (tell, answer):
+        tell(bundle_of("a", "bad", "c", shards=[3, 3, 3]))
+        told = answer()
+        assert isinstance(told, m.Fatal)
+        assert "processing 'bad' raised" in told.error
+
+
+class Short(sj.Operator):
+    def process_bundle(self, words: list[str]) -> list[Any]:
+        return [[]] * (len(words) - 1)
+
+
+def test_a_bundle_needs_an_item_for_each_value() -> None:
+    with serving(OperatorCode(Short, "short", Shared())) as (tell, answer):
+        tell(bundle_of("a", shards=[]))
+        told = answer()
+        assert isinstance(told, m.Fatal)
+        assert "given 1 values and returned 0; return one item for each" in told.error
+
+
+class Roots(sj.Operator):
+    columns = "numpy"
+
+    def process_bundle(self, numbers: Any) -> Any:
+        return numbers**0.5
+
+
+class Names(sj.Operator):
+    columns = "arrow"
+
+    def process_bundle(self, table: Any) -> Any:
+        return table.select(["name"])
+
+
+def test_bundles_as_columns() -> None:
+    roots = OperatorCode(Roots, "roots", Shared())
+    assert roots.process_bundle([4, 9], -1) == [(2.0,), (3.0,)]
+    names = OperatorCode(Names, "names", Shared())
+    people = [{"name": "Ada", "age": 36}, {"name": "Alan", "age": 41}]
+    assert names.process_bundle(people, -1) == [({"name": "Ada"},), ({"name": "Alan"},)]

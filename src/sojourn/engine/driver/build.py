@@ -21,7 +21,14 @@ from sojourn.engine.wire.messages import Suspect
 from sojourn.engine.wire.spec import ExecutorSpec, HostSpec
 from sojourn.errors import InputError
 from sojourn.settings import EngineSettings
-from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology, kind_of
+from sojourn.topology import (
+    OperatorSpec,
+    SinkSpec,
+    SourceSpec,
+    Topology,
+    kind_of,
+    takes_bundles,
+)
 
 _log = logging.getLogger("sojourn")
 _PACKAGE = Path(__file__).parents[2]
@@ -135,6 +142,7 @@ def build_tasks(
             max_bundle=plan.settings.max_bundle,
             max_queue=plan.settings.max_queue,
             queue_bytes=plan.settings.max_queue_bytes,
+            bundled=operator is not None and takes_bundles(operator.code),
             secret=plan.secret,
             keys=keys,
             suspects=frozenset(suspects.get(place.vertex, ())),
@@ -155,6 +163,7 @@ def build_tasks(
                 plan.secret,
                 epoch,
                 keys,
+                (*plan.layout.partitions, 0)[level + 1],
             )
             for level, places in enumerate(levels)
         ]

@@ -20,7 +20,7 @@ from sojourn.engine.driver.justice import Justice
 from sojourn.engine.driver.record import state_root
 from sojourn.engine.spark.clock import ticks
 from sojourn.engine.spark.session import wait_for_slots
-from sojourn.engine.spark.task import SCHEMA
+from sojourn.engine.spark.task import SCHEMA, pushed
 from sojourn.engine.wire import messages as m
 from sojourn.errors import InputError
 
@@ -187,7 +187,7 @@ class Supervisor(threading.Thread):
         )
         rows = ticks(self.spark, tasks[0].partitions).mapInArrow(tasks[0], SCHEMA)
         for task in tasks[1:]:
-            rows = rows.repartitionById(task.partitions, "pid").mapInArrow(task, SCHEMA)
+            rows = pushed(rows.repartitionById(task.partitions, "pid")).mapInArrow(task, SCHEMA)
         # Spark's own checkpoint is needed by Spark alone: each start has a new one.
         shutil.rmtree(plan.checkpoint / "spark", ignore_errors=True)
         self.query = (

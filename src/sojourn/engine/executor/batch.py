@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 from sojourn.engine.executor.commit import Commits
-from sojourn.engine.executor.emitter import WINDOW, Emitter
+from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.on_error import Fault
 from sojourn.engine.executor.receiver import Callbacks, Receiver
 from sojourn.engine.executor.workers import Workers
@@ -48,7 +48,7 @@ class Batches:
         if self.phase is Phase.ENDING and self.workers.hold and self.commits.cut is None:
             assert self.receiver.task is not None
             self.phase = Phase.WAITING
-            self.emitter.window = 0
+            self.emitter.shut()
             self.receiver.task.send(END)
 
     def _begun(self, batch: int) -> None:
@@ -56,7 +56,7 @@ class Batches:
             raise Fault(f"a task came for batch {batch} while {self.number} was running")
         self.number = batch
         self.phase = Phase.RUNNING
-        self.emitter.window = WINDOW
+        self.emitter.open()
         self.attached()
 
     def _ended(self) -> None:
@@ -70,7 +70,7 @@ class Batches:
 
     def _taken(self, rows: int) -> None:
         if self.phase is not Phase.WAITING:  # nothing may be sent behind the end of a batch
-            self.emitter.window += rows
+            self.emitter.taken(rows)
 
     def _task_gone(self) -> None:
         if self.phase is not Phase.WAITING and not self.workers.hold:

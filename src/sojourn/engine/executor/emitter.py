@@ -1,12 +1,13 @@
 """The single exit of an executor: gathers what workers emit and sends it as bundles.
 Fed by the workers; writes rows to the Spark task, and feedback to the channel.
 
-There is no timer: while the way out is free, every group goes at once; while it is not, groups
-for the same receiver grow together. So bundles are single tuples under light load and hundreds
-under heavy load. The way is free as long as Spark has taken all but a few of the rows sent, which
-the task tells: a row costs Spark far more than its bytes."""
+While the way out is free, every group goes at once; while it is not, groups for the same receiver
+grow together. So bundles are single tuples under light load and hundreds under heavy load. The way
+is free as long as Spark has taken all but a few of the rows sent, which the task tells, and rested
+for a while after each: a row costs Spark far more than its bytes."""
 
 import sys
+import time
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,11 @@ from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Row, Seal, Trace, W
 from sojourn.engine.wire.layout import Route, next_partition
 
 WINDOW = 4  # rows that Spark may not have taken yet
+# A row takes as long to be taken as its CPU is worth and others leave. The way out rests so many
+# times that: it is in use a small share of the time, whatever the load, and so is the CPU by rows.
+_REST = 10
+_MOST_REST_S = 0.005
+_SMOOTH = 0.05
 _BUNDLE_BYTES = 1 << 16
 _LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
 
@@ -64,12 +70,40 @@ class Emitter:
         self.rows: deque[bytes] = deque()
         self.rows_bytes = 0
         self.window = 0
+        self.free_at = 0.0
+        self.took_s = 0.0  # a row to be taken, smoothed
+        self.sent_at: deque[float] = deque()
         self.count = 0
         self.bytes = 0
         self.turns = [0] * len(routes)
         self.sent: Counter[To] = Counter()
         self.unconfirmed: dict[To, deque[tuple[int, _Growing]]] = {}
         self.unconfirmed_bytes = 0
+
+    def open(self) -> None:
+        """A batch of Spark's begins, or is over."""
+        self.window = WINDOW
+        self.sent_at.clear()
+
+    def shut(self) -> None:
+        """Nothing may be sent until the next batch."""
+        self.window = 0
+        self.sent_at.clear()
+
+    def taken(self, rows: int) -> None:
+        """Spark has taken so many."""
+        self.window += rows
+        sent_s = 0.0
+        for _ in range(min(rows, len(self.sent_at))):
+            sent_s = self.sent_at.popleft()
+        if sent_s:
+            self.took_s += _SMOOTH * (time.monotonic() - sent_s - self.took_s)
+
+    @property
+    def due(self) -> float | None:
+        """When what waits can be sent, if it only waits for the way to have rested."""
+        waits = self.window > 0 and (self.rows or (self.waiting and not self.hold))
+        return self.free_at if waits else None
 
     @property
     def idle(self) -> bool:
@@ -116,6 +150,15 @@ class Emitter:
 
     def flush(self, link: Link | None) -> None:
         """Send while the way out is free. While all is held, only what is under way already."""
+        now, before = time.monotonic(), len(self.sent_at)
+        if now < self.free_at:
+            link = None
+        self._flush(link)
+        sent = len(self.sent_at) - before
+        if sent:
+            self.free_at = now + sent * min(_MOST_REST_S, _REST * self.took_s)
+
+    def _flush(self, link: Link | None) -> None:
         while self.rows and link is not None and self.window > 0:
             row = self.rows.popleft()
             self.rows_bytes -= len(row)
@@ -153,6 +196,7 @@ class Emitter:
         level, partition, *_ = PREFIX.unpack_from(row)
         partition = next_partition(self.lanes, self.level, level, partition)
         self.window -= 1
+        self.sent_at.append(time.monotonic())
         link.send(partition.to_bytes(2, "little"), row)
 
     def _is_full(self, growing: _Growing) -> bool:

@@ -74,6 +74,7 @@ class ElasticExecutor:
             spec.keyed,
             own,
             spec.max_bundle,
+            spec.bundled,
             spec.suspects,
             spec.guilty,
             self._give_up,
@@ -157,7 +158,7 @@ class ElasticExecutor:
             self.channel.read_monitor()
 
     def _timeout(self) -> float | None:
-        due = (self.tracing.next_s, self.finish_at, self.channel.lost_at)
+        due = (self.emitter.due, self.tracing.next_s, self.finish_at, self.channel.lost_at)
         waits = [t - time.monotonic() for t in due if t is not None]
         return max(0.0, min(waits)) if waits else None
 

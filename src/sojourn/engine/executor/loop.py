@@ -15,15 +15,18 @@ class Loop:
         self.selector = selectors.DefaultSelector()
         self.callbacks: dict[Any, Callable[[], None]] = {}
         self.paused: set[Any] = set()
+        self.links: dict[Link, int] = {}  # and what each is watched for
 
     def add(self, fileobj: Any, callback: Callable[[], None]) -> None:
         """Watch a descriptor."""
         self.callbacks[fileobj] = callback
         self.selector.register(fileobj, selectors.EVENT_READ)
+        if isinstance(fileobj, Link):
+            self.links[fileobj] = selectors.EVENT_READ
 
     def remove(self, fileobj: Any) -> None:
         """Watch it no longer."""
-        if self.callbacks.pop(fileobj, None) is not None and fileobj in self.selector.get_map():
+        if self.callbacks.pop(fileobj, None) is not None and self.links.pop(fileobj, 1):
             self.selector.unregister(fileobj)
         self.paused.discard(fileobj)
 
@@ -36,24 +39,23 @@ class Loop:
 
     def turn(self, timeout_s: float | None) -> None:
         """Wait for something to do, and do it."""
-        for fileobj in list(self.callbacks):
-            if isinstance(fileobj, Link):
-                self._adjust(fileobj)
+        for link, watched in self.links.items():
+            wanted = 0 if link in self.paused else selectors.EVENT_READ
+            if link.unsent:
+                wanted |= selectors.EVENT_WRITE
+            if wanted != watched:
+                self._watch(link, watched, wanted)
         for key, events in self.selector.select(timeout_s):
             if events & selectors.EVENT_WRITE and isinstance(key.fileobj, Link):
                 key.fileobj.flush()
             if events & selectors.EVENT_READ and key.fileobj in self.callbacks:
                 self.callbacks[key.fileobj]()
 
-    def _adjust(self, link: Link) -> None:
-        wanted = 0 if link in self.paused else selectors.EVENT_READ
-        if link.unsent:
-            wanted |= selectors.EVENT_WRITE
-        known = self.selector.get_map().get(link)
-        if known is None:
-            if wanted:
-                self.selector.register(link, wanted)
-        elif not wanted:
+    def _watch(self, link: Link, watched: int, wanted: int) -> None:
+        if not wanted:
             self.selector.unregister(link)
-        elif known.events != wanted:
+        elif watched:
             self.selector.modify(link, wanted)
+        else:
+            self.selector.register(link, wanted)
+        self.links[link] = wanted

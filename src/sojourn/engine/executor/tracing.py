@@ -10,7 +10,7 @@ import time
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelClient
 
-_REPORT_S = 0.02
+_REPORT_S = 0.25
 _ASK_S = 30.0
 
 

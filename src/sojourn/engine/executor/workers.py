@@ -7,6 +7,7 @@ its routing pauses, a label goes down the old worker's queue, when it surfaces t
 over, the map changes and what came meanwhile follows. Per-key order holds throughout."""
 
 import hashlib
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -67,6 +68,7 @@ class Workers:
         keyed: bool,
         own_shards: list[int],
         max_bundle: int,
+        bundled: bool = False,
         watched: Collection[bytes] = (),
         guilty: Collection[m.Suspect] = (),
         give_up: Callable[[Item], None] = lambda _item: None,
@@ -75,6 +77,7 @@ class Workers:
         self.keyed = keyed
         self.own_shards = own_shards
         self.max_helping = max_bundle
+        self.grain_s = math.inf if bundled else _GRAIN_S
         self.watched = {*watched, *(suspect.digest for suspect in guilty)}
         self.guilty = set(guilty)
         self.give_up = give_up
@@ -342,7 +345,7 @@ class Workers:
 
     def _helping(self, queue: deque[Item | int]) -> list[Item]:
         """As many of the first tuples as are worth handing over together."""
-        most = max(1, min(self.max_helping, int(_GRAIN_S / max(self.service_s, 1e-9))))
+        most = max(1, int(min(self.max_helping, self.grain_s / max(self.service_s, 1e-9))))
         if not self.keyed:
             most = max(1, min(most, -(-len(queue) // max(1, len(self.all)))))
         items: list[Item] = []

@@ -35,7 +35,7 @@ _QUICK = "-XX:TieredStopAtLevel=1"
 PER_QUERY = {
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "2",
     "spark.sql.execution.pandas.udf.buffer.size": "256",
 }
 _DEFAULTS = {

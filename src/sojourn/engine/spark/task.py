@@ -2,23 +2,24 @@
 of that partition, over a Unix socket in a private directory. Starts the executor if there is none.
 A level's lane has no executor: its task sends rows for later levels on as they come.
 
-It looks at no tuple. Rows go to the executor as they come; what comes back goes on to the next
-stage, each time the executor has nothing more ready followed by an empty row per partition
-touched, because Spark sends a row to Python only once it has seen the next."""
+It looks at no tuple. Rows go to the executor as they come, and what comes back goes on to the next
+stage. Spark sends a batch of rows to Python only once it has seen the row after it, so every row
+gets an empty one behind it where it is read (`pushed`), batches have two rows, and an empty row
+stands before all others: a batch is then an empty row and a full one, and the row after it is
+always there."""
 
 import os
 import secrets
-import select
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sojourn import durable
 from sojourn.engine.wire import messages as m
@@ -27,9 +28,21 @@ from sojourn.engine.wire.channel import ChannelClient, ChannelKeys
 from sojourn.engine.wire.layout import Place, next_partition
 from sojourn.engine.wire.spec import END, NO_BATCH, Attach
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
 SCHEMA = "pid int, data binary"
 _READ_BYTES = 1 << 18
 _LONGEST_PATH = 107
+
+
+def pushed(rows: "DataFrame") -> "DataFrame":
+    """Rows as a task reads them: an empty one behind each that is not empty itself."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    nothing = F.lit(None).cast("binary")
+    both = F.when(F.col("data").isNull(), F.array(nothing)).otherwise(F.array("data", nothing))
+    return rows.select("pid", F.explode(both).alias("data"))
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,7 @@ class Task:
     secret: bytes
     epoch: int
     keys: ChannelKeys
+    receivers: int  # partitions of the next level
 
     @property
     def partitions(self) -> int:
@@ -59,6 +73,9 @@ class Task:
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
+        if partition == 0 and self.receivers:
+            pids = list(range(self.receivers))
+            yield _record_batch(pids, [None] * len(pids))
         if partition == self.lanes[self.level]:
             yield from self._waved_through(batches)
             return
@@ -98,7 +115,7 @@ class Task:
                 if row is not None:
                     level, target, *_ = PREFIX.unpack_from(row)
                     pid = next_partition(self.lanes, self.level, level, target)
-                    yield _record_batch([pid, pid], [row, None])
+                    yield _record_batch([pid], [row])
 
 
 def _hush_broken_pipes() -> None:
@@ -143,14 +160,13 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
     """Record batches of what the executor sends, until it says that the batch is over; says over
     `taken` how many rows Spark has taken."""
     buffer, room = bytearray(), memoryview(bytearray(_READ_BYTES))
-    touched: set[int] = set()
     while True:
         read = sock.recv_into(room)
         if not read:
             raise ConnectionError("the elastic executor is gone")
         buffer += room[:read]
         pids: list[int] = []
-        rows: list[bytes | None] = []
+        rows: list[bytes] = []
         ended, start = False, 0
         while len(buffer) - start >= LENGTH_BYTES:
             head = start + LENGTH_BYTES
@@ -164,23 +180,17 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
                 pid = int.from_bytes(buffer[head : head + 2], "little")
                 pids.append(pid)
                 rows.append(bytes(buffer[head + 2 : end]))
-                touched.add(pid)
             start = end
         del buffer[:start]
-        if touched and (ended or not select.select([sock], [], [], 0)[0]):
-            pids += touched
-            rows += [None] * len(touched)
-            touched.clear()
-        if pids:
-            sent = len(rows) - rows.count(None)
+        if rows:
             yield _record_batch(pids, rows)
             if not ended:
-                send_frame(taken, sent.to_bytes(2, "little"))
+                send_frame(taken, len(rows).to_bytes(2, "little"))
         if ended:
             return
 
 
-def _record_batch(pids: list[int], rows: list[bytes | None]) -> Any:
+def _record_batch(pids: list[int], rows: Sequence[bytes | None]) -> Any:
     import pyarrow as pa
 
     schema = pa.schema([("pid", pa.int32()), ("data", pa.binary())])

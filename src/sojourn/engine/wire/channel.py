@@ -238,22 +238,17 @@ class ChannelClient:
     def receive(self, handle: Callable[[m.ToExecutor], None]) -> None:
         """Hand on all that has come, and send what waits, until neither can be done. From then on
         `fileno` signals what is new."""
-        while True:
-            self.flush()
-            try:
-                frame = self.socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                # Looking for messages may have used up the signal that there is room.
-                undone = zmq.POLLIN | (zmq.POLLOUT if self.backlog.frames else 0)
-                if not int(self.socket.get(zmq.EVENTS)) & undone:
-                    return
-            else:
+        # Looking for one may use up the signal of the other.
+        while (can := _events(self.socket)) and (can & zmq.POLLIN or self.backlog.frames):
+            if can & zmq.POLLIN:
                 self.received += 1
-                handle(m.decode_to_executor(frame))
+                handle(m.decode_to_executor(self.socket.recv(zmq.NOBLOCK)))
+            else:
+                self.flush()
 
     def read_monitor(self) -> None:
         """Notice that the driver is there, or gone."""
-        while self.monitor.poll(0):
+        while _events(self.monitor) & zmq.POLLIN:
             # Not by pyzmq's own function, whose module takes long to load: number, then value.
             (event,) = _EVENT.unpack_from(self.monitor.recv_multipart()[0])
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self.given_up:
@@ -281,3 +276,8 @@ class ChannelClient:
             self.flush()
         self.socket.close(linger=0 if self.given_up else round(_CLOSE_S * 1000))
         self.context.term()
+
+
+def _events(socket: "zmq.Socket[bytes]") -> int:
+    """Whether something has come, and whether there is room."""
+    return int(socket.get(zmq.EVENTS))

@@ -53,6 +53,7 @@ class ExecutorSpec:
     max_bundle: int
     max_queue: int
     queue_bytes: int
+    bundled: bool  # its code takes as many tuples at once as wait
     secret: bytes
     keys: ChannelKeys
     suspects: frozenset[bytes] = frozenset()

@@ -35,8 +35,7 @@ class _Reader(threading.Thread):
         self.ahead: deque[tuple[Any, Any, float]] = deque()
         self.most_bytes = most_bytes
         self.allowed = min(_READ_FIRST, _READ_AHEAD)
-        self.owed = 0
-        self.room = threading.Semaphore(self.allowed)
+        self.room = threading.Event()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.finished = False
         self.error: Exception | None = None
@@ -44,7 +43,10 @@ class _Reader(threading.Thread):
     def run(self) -> None:
         try:
             for value, position in self.values:
-                self.room.acquire()
+                while len(self.ahead) >= self.allowed:
+                    self.room.clear()
+                    if len(self.ahead) >= self.allowed:  # still: it is taken from all the time
+                        self.room.wait()
                 self.ahead.append((value, position, time.monotonic()))
                 if len(self.ahead) == 1:
                     os.eventfd_write(self.wake, 1)
@@ -55,21 +57,14 @@ class _Reader(threading.Thread):
 
     def take(self) -> tuple[Any, Any, float]:
         item = self.ahead.popleft()
-        if self.owed:
-            self.owed -= 1
-        else:
-            self.room.release()
+        if not self.room.is_set() and len(self.ahead) <= self.allowed // 2:
+            self.room.set()
         return item
 
     def learn(self, mean_bytes: float) -> None:
         """Values are so large: read on as far ahead as that leaves room for."""
-        allowed = max(1, min(_READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
-        grown = allowed - self.allowed
-        self.allowed = allowed
-        paid = min(self.owed, max(0, grown))
-        self.owed += max(0, -grown) - paid
-        if grown > paid:
-            self.room.release(grown - paid)
+        self.allowed = max(1, min(_READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
+        self.room.set()
 
 
 class Feeder:

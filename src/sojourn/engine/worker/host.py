@@ -18,9 +18,10 @@ from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FrameReader, send_frame
 from sojourn.engine.wire.spec import HostSpec
 from sojourn.engine.worker import values
+from sojourn.engine.worker.code import OperatorCode, Shared, SinkCode
 from sojourn.engine.worker.feeder import Feeder
 from sojourn.engine.worker.parent import die_with
-from sojourn.engine.worker.worker import OperatorCode, Shared, SinkCode, serve
+from sojourn.engine.worker.worker import serve
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 

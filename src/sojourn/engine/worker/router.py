@@ -2,7 +2,7 @@
 executor. Used by workers and by feeders."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sojourn.engine.wire import messages as m
@@ -12,21 +12,39 @@ from sojourn.engine.worker import values
 from sojourn.engine.worker.keys import key_hash
 from sojourn.topology import Output
 
+Tuple = tuple[int, int, int, bytes]
+"""Route, executor, shard and bytes."""
+
 
 class Router:
     """Addresses results and gathers them by receiver until they are collected."""
 
     def __init__(self, routes: tuple[Route, ...], seed: int) -> None:
-        self.routes = routes
+        self.routes: dict[str | None, list[tuple[int, Route]]] = {None: []}
+        for number, route in enumerate(routes):
+            self.routes.setdefault(route.output, []).append((number, route))
+        plain = self.routes[None]
+        self.only = plain[0][0] if len(plain) == 1 and plain[0][1].key is None else None
         self.groups: dict[tuple[int, int], m.Group] = {}
         self.bytes = 0
         self.ids = random.Random(seed)
 
-    def send(self, results: Iterable[Any], root: int | None) -> int:
-        """Address each value along every route that takes it; returns the exclusive-or of the ids
-        of the tuples made, for the tree `root`. If one cannot be sent, none is."""
+    def send(self, results: Sequence[Any], root: int | None) -> int:
+        """Address each value along every route that takes it, and gather the tuples made; returns
+        what `gather` does. If one cannot be sent, none is."""
+        return self.gather(self.addressed(results), root)
+
+    def addressed(self, results: Sequence[Any]) -> list[Tuple]:
+        """The tuples that values become, addressed; gathered only later."""
+        number = self.only
+        if number is not None and not any(isinstance(value, Output) for value in results):
+            return [(number, -1, -1, values.dumps(value)) for value in results]
+        return [found for value in results for found in self._addressed(value)]
+
+    def gather(self, addressed: list[Tuple], root: int | None) -> int:
+        """Keep them until they are collected; returns the exclusive-or of their ids, for the tree
+        `root`."""
         made = 0
-        addressed = [found for value in results for found in self._addressed(value)]
         for number, executor, shard, payload in addressed:
             group = self.groups.get((number, executor))
             if group is None:
@@ -41,17 +59,15 @@ class Router:
                 group.shards.append(shard)
         return made
 
-    def _addressed(self, value: Any) -> Iterator[tuple[int, int, int, bytes]]:
-        """Route, executor, shard and bytes of each tuple that a value becomes."""
+    def _addressed(self, value: Any) -> Iterator[Tuple]:
         output = None
         if isinstance(value, Output):
             output, value = value.name, value.value
-        payload: bytes | None = None
-        for number, route in enumerate(self.routes):
-            if route.output != output:
-                continue
-            if payload is None:
-                payload = values.dumps(value)
+        routes = self.routes.get(output)
+        if not routes:
+            return
+        payload = values.dumps(value)
+        for number, route in routes:
             executor, shard = -1, -1
             if route.key is not None:
                 shard = key_hash(route.key(value)) % route.shards

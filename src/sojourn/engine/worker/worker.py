@@ -11,219 +11,18 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 from sojourn import durable
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
 from sojourn.engine.wire.layout import Route
-from sojourn.engine.worker import store, values
+from sojourn.engine.worker import values
+from sojourn.engine.worker.code import SLICE_S, Code, OperatorCode, SinkCode
 from sojourn.engine.worker.router import Router
-from sojourn.engine.worker.state import State
-from sojourn.sinks import Sink, Staged
-from sojourn.topology import Operator, Output
 
-_SLICE_S = 0.001  # for saving between two helpings of tuples
-_PIECE_BYTES = 1 << 30
 _SHARE = 0.1  # of what the last one took, if that is more
 _OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
-
-
-class Code(Protocol):
-    """The user's code, whatever its form."""
-
-    def process(self, value: Any, shard: int) -> Iterable[Any]: ...
-    def undo(self) -> None: ...
-    def load(self, load: m.Load) -> None: ...
-    def cut(self, save: m.Save) -> None: ...
-    def save_some(self) -> Callable[[], m.Saved] | None: ...
-    def take(self, shard: int) -> list[bytes] | None: ...
-    def give(self, shard: int, state: list[bytes] | None) -> None: ...
-    def close(self) -> None: ...
-
-
-@dataclass
-class Shared:
-    """State by shard, shared by the threads of a host or owned by one process."""
-
-    states: dict[int, State] = field(default_factory=dict)
-    in_threads: bool = False
-
-
-class OperatorCode:
-    """A function or an operator object, with its shards' state. With `keep_going` a tuple that
-    fails changes nothing."""
-
-    def __init__(self, code: Any, name: str, shared: Shared, keep_going: bool = False) -> None:
-        self.name = name
-        self.shared = shared
-        self.keep_going = keep_going
-        self.own: set[int] = set()
-        self.in_hand: State | None = None
-        self.unsaved: list[int] = []
-        self.changes: dict[int, list[Any]] = {}
-        self.saving: m.Save | None = None
-        self.slice_s = _SLICE_S
-        self.operator: Operator | None = None
-        if isinstance(code, type):
-            self.operator = code()
-            if hasattr(self.operator, "open"):
-                self.operator.open()
-            self.function = self.operator.process
-        else:
-            self.function = code
-
-    def process(self, value: Any, shard: int) -> Iterable[Any]:
-        if shard >= 0:
-            state = self.shared.states.get(shard)
-            if state is None:
-                state = self.shared.states[shard] = State()
-                self.own.add(shard)
-            if self.keep_going:
-                self._settle()
-                state.remember()
-                self.in_hand = state
-            if self.operator is not None:
-                self.operator.state = state
-        results = self.function(value)
-        if results is None:
-            return ()
-        if isinstance(results, Output):
-            return (results,)
-        if isinstance(results, str | bytes) or not isinstance(results, Iterable):
-            raise TypeError(
-                f"operator {self.name!r} returned {type(results).__name__} {results!r:.60}; "
-                "return a list of values, yield them, or return None"
-            )
-        return results
-
-    def undo(self) -> None:
-        if self.in_hand is not None:
-            self.in_hand.roll_back()
-            self.in_hand = None
-
-    def _settle(self) -> None:
-        """What the last tuple did holds."""
-        if self.in_hand is not None:
-            self.in_hand.forget()
-            self.in_hand = None
-
-    def load(self, load: m.Load) -> None:
-        wanted = set(load.shards)
-        for saved in load.saved:
-
-            def theirs(shard: int, saved: m.SavedFiles = saved) -> bool:
-                return shard in wanted and shard % saved.executors == saved.executor
-
-            found = store.read([Path(path) for path in saved.files], theirs)
-            for shard, state in found.items():
-                if load.anew:
-                    state.mark_all()
-                self.shared.states[shard] = state
-                self.own.add(shard)
-
-    def cut(self, save: m.Save) -> None:
-        self._settle()
-        self.saving = save
-        self.changes = {}
-        self.unsaved = [shard for shard in self.own if self.shared.states[shard].cut()]
-
-    def save_some(self) -> Callable[[], m.Saved] | None:
-        """Pickle for a moment what changed; once all is, what is to be done in a thread."""
-        deadline = time.perf_counter() + self.slice_s
-        while self.unsaved:
-            if not self._save_shard(self.unsaved[-1], lambda: time.perf_counter() >= deadline):
-                return None
-            self.unsaved.pop()
-        save, changes = self.saving, self.changes
-        assert save is not None
-        self.saving = None
-        path = Path(save.path)
-        return lambda: m.Saved(save.commit, store.write(path, changes) if changes else 0)
-
-    def _save_shard(self, shard: int, until: Callable[[], bool]) -> bool:
-        state = self.shared.states[shard]
-        if not state.drain(until):
-            return False
-        self.changes[shard] = state.take_changes()
-        return True
-
-    def take(self, shard: int) -> list[bytes] | None:
-        self._settle()
-        self.own.discard(shard)
-        if shard in self.unsaved:
-            self._save_shard(shard, lambda: False)
-            self.unsaved.remove(shard)
-        if self.shared.in_threads:
-            return None
-        state = self.shared.states.pop(shard, None)
-        return [] if state is None else _pieces(state.packed())
-
-    def give(self, shard: int, state: list[bytes] | None) -> None:
-        if state:
-            packed = state[0] if len(state) == 1 else b"".join(state)
-            self.shared.states[shard] = State.unpacked(packed)
-        if shard in self.shared.states:
-            self.own.add(shard)
-
-    def close(self) -> None:
-        if self.operator is not None and hasattr(self.operator, "close"):
-            self.operator.close()
-
-
-def _pieces(packed: bytes) -> list[bytes]:
-    if len(packed) <= _PIECE_BYTES:
-        return [packed]
-    return [packed[at : at + _PIECE_BYTES] for at in range(0, len(packed), _PIECE_BYTES)]
-
-
-class SinkCode:
-    """A sink, which emits nothing but perhaps text for the driver's console."""
-
-    def __init__(self, sink: Sink, part: int, run: str, epoch: int, held: Iterable[str]) -> None:
-        self.sink = sink
-        self.saving: m.Save | None = None
-        self.staged: Callable[[], Staged] = Staged
-        self.slice_s = _SLICE_S
-        sink.run = run
-        sink.open(part, epoch, tuple(held))
-
-    def process(self, value: Any, shard: int) -> Iterable[Any]:  # noqa: ARG002
-        text = self.sink.write(value)
-        return () if text is None else (text,)
-
-    def undo(self) -> None:
-        pass  # a sink takes a value or raises
-
-    def load(self, load: m.Load) -> None:
-        raise AssertionError(f"a sink has no shards {load.shards}")
-
-    def cut(self, save: m.Save) -> None:
-        self.saving = save
-        self.staged = self.sink.cut(save.last)
-
-    def save_some(self) -> Callable[[], m.Saved] | None:
-        save, cut = self.saving, self.staged
-        assert save is not None
-        self.saving = None
-
-        def stage() -> m.Saved:
-            staged = cut()
-            return m.Saved(save.commit, publish=list(staged.publish), held=list(staged.held))
-
-        return stage
-
-    def take(self, shard: int) -> list[bytes] | None:
-        raise AssertionError(f"a sink has no shard {shard}")
-
-    def give(self, shard: int, state: list[bytes] | None) -> None:
-        raise AssertionError(f"a sink has no shard {shard} {state!r}")
-
-    def close(self) -> None:
-        self.sink.close()
 
 
 class _Answers:
@@ -294,9 +93,10 @@ def serve(
         message = m.decode_to_worker(frame)
         match message:
             case m.Work():
-                answer = _process(message, code, router, keep_going, timer)
+                process = _process_bundles if code.bundled else _process
+                answer = process(message, code, router, keep_going, timer)
                 if isinstance(answer, m.Done):  # so that saving gets its share of a slow worker
-                    code.slice_s = max(_SLICE_S, _SHARE * answer.elapsed_s)
+                    code.slice_s = max(SLICE_S, _SHARE * answer.elapsed_s)
                 answers.send(answer)
                 if isinstance(answer, m.Fatal):
                     return
@@ -396,6 +196,86 @@ def _process(
         service_s2=total * total,
         failed=failed,
         text=text,
+    )
+
+
+class _Failed(Exception):
+    """The worker cannot go on."""
+
+    def __init__(self, told: m.Fatal) -> None:
+        super().__init__(told.error)
+        self.told = told
+
+
+class _Bundles:
+    """A helping of tuples for code that takes many at once: those of a shard together. Where that
+    raises, state is put back and each is given by itself, so that only one that fails alone meets
+    `on_error`."""
+
+    def __init__(self, work: m.Work, code: Code, router: Router, keep_going: bool) -> None:
+        self.payloads, self.code, self.router, self.keep_going = (
+            work.payloads,
+            code,
+            router,
+            keep_going,
+        )
+        self.traces = {trace.index: trace for trace in work.traces}
+        self.acks: list[m.Ack] = []
+        self.failed: list[m.DeadLetter] = []
+
+    def process(self, indices: Sequence[int], shard: int) -> None:
+        try:
+            given = [values.loads(self.payloads[index]) for index in indices]
+            results = self.code.process_bundle(given, shard)
+            addressed = [self.router.addressed(list(found)) for found in results]
+        except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
+            self.code.undo()
+            if len(indices) > 1:
+                for index in indices:
+                    self.process([index], shard)
+                return
+            if isinstance(error, OSError) and error.errno in _OF_DISK:
+                raise _Failed(m.Fatal(_of_disk(error), user=False)) from None
+            shown, told = _short(self.payloads[indices[0]]), traceback.format_exc()
+            if not self.keep_going:
+                raise _Failed(m.Fatal(f"processing {shown} raised\n{told}")) from None
+            self.failed.append(m.DeadLetter(shown, told))
+            addressed = [[]]
+        now = time.monotonic()
+        for index, found in zip(indices, addressed, strict=True):
+            trace = self.traces.get(index)
+            made = self.router.gather(found, trace.root if trace else None)
+            if trace is not None:
+                self.acks.append(m.Ack(trace.root, trace.id ^ made, now))
+
+
+def _process_bundles(
+    work: m.Work, code: Code, router: Router, keep_going: bool, timer: _Timer
+) -> m.Done | m.Fatal:
+    bundles = _Bundles(work, code, router, keep_going)
+    count = len(work.payloads)
+    by_shard: dict[int, list[int]] = {}
+    for index, shard in enumerate(work.shards or [-1] * count):
+        by_shard.setdefault(shard, []).append(index)
+    began = time.perf_counter()
+    try:
+        for shard, indices in by_shard.items():
+            bundles.process(indices, shard)
+    except _Failed as failed:
+        return failed.told
+    elapsed_s = time.perf_counter() - began
+    timed = timer.due(count) >= 0
+    each_s = elapsed_s / count if timed else 0.0
+    return m.Done(
+        groups=router.collect(),
+        acks=bundles.acks,
+        served=count,
+        elapsed_s=elapsed_s,
+        timed=int(timed),
+        service_s=each_s,
+        service_s2=each_s * each_s,
+        failed=bundles.failed,
+        text=[],
     )
 
 
