@@ -354,6 +354,7 @@ class ElasticExecutor:
 
     def _finish(self) -> None:
         self.finish_at = time.monotonic() + _FINISH_S
+        self.workers.hold = True  # rows that still come find workers that are leaving
         self.receiver.close()
         self.on_error.close()
         for worker in self.workers.all:
