@@ -16,7 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sojourn.engine.spark.clock import ticks
 from sojourn.engine.spark.session import AT_START, PER_QUERY, wait_for_slots
-from sojourn.engine.spark.task import SCHEMA
+from sojourn.engine.spark.task import SCHEMA, pushed
 from sojourn.errors import InputError
 
 
@@ -174,21 +174,49 @@ def test_all_stages_need_their_slots_at_once(spark: SparkSession, tmp_path: Path
 
 
 def sending(path: str) -> Any:
-    """A level that sends a row to partition 0; then one to partition 1 and an empty one behind it;
-    and when told, an empty one to partition 0. Ends with its input."""
+    """A level that sends an empty row and a full one to each of two partitions; to the second one
+    another empty one, and when told, to the first one too. Ends with its input."""
+    two_columns, draining = helpers()
 
     def level(batches: Iterator[Any]) -> Iterator[Any]:
+        ended = draining(batches)
+        yield two_columns((0, None), (0, b"held"), (1, None), (1, b"pushed"), (1, None))
+        while not Path(path, "go").exists() and not ended.wait(0.02):
+            continue
+        yield two_columns((0, None))
+        ended.wait()
+
+    return level
+
+
+def sending_singly(path: str) -> Any:
+    """A level that sends an empty row, and then full ones, each when the one before has arrived."""
+    two_columns, draining = helpers()
+
+    def level(batches: Iterator[Any]) -> Iterator[Any]:
+        ended = draining(batches)
+        yield two_columns((0, None), (1, None))
+        for name in ("first", "second", "third"):
+            yield two_columns((1, name.encode()))
+            while not Path(path, name).exists() and not ended.wait(0.02):
+                continue
+        ended.wait()
+
+    return level
+
+
+def helpers() -> tuple[Any, Any]:
+    """For levels: makes rows; and reads all there is to come, telling when that has ended. Made
+    here, as Spark's Python workers know no module of tests."""
+
+    def two_columns(*pairs: tuple[int, bytes | None]) -> Any:
         import pyarrow as pa
 
-        def rows(*pairs: tuple[int, bytes | None]) -> Any:
-            return pa.RecordBatch.from_arrays(
-                [
-                    pa.array([pid for pid, _ in pairs], pa.int32()),
-                    pa.array([data for _, data in pairs], pa.binary()),
-                ],
-                names=["pid", "data"],
-            )
+        pids = pa.array([pid for pid, _ in pairs], pa.int32())
+        data = pa.array([data for _, data in pairs], pa.binary())
+        return pa.RecordBatch.from_arrays([pids, data], names=["pid", "data"])
 
+    def draining(batches: Iterator[Any]) -> threading.Event:
         ended = threading.Event()
 
         def drain() -> None:
@@ -197,13 +225,9 @@ def sending(path: str) -> Any:
             ended.set()
 
         threading.Thread(target=drain, daemon=True).start()
-        yield rows((0, b"held"), (1, b"pushed"), (1, None))
-        while not Path(path, "go").exists() and not ended.wait(0.02):
-            continue
-        yield rows((0, None))
-        ended.wait()
+        return ended
 
-    return level
+    return two_columns, draining
 
 
 def receiving(path: str) -> Any:
@@ -222,7 +246,7 @@ def receiving(path: str) -> Any:
     return level
 
 
-def test_a_row_arrives_only_with_the_next_one_and_at_once_while_input_is_open(
+def test_two_rows_arrive_only_with_the_next_one_and_at_once_while_input_is_open(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Neither the sender's nor the receiver's input has ended: output does not wait for it. Python
@@ -239,6 +263,17 @@ def test_a_row_arrives_only_with_the_next_one_and_at_once_while_input_is_open(
         (notes / "go").touch()
         await_file(notes / "held", query)
         assert (notes / "unix").read_text(encoding="utf-8").lower() == "true"
+    finally:
+        query.stop()
+
+
+def test_a_row_that_is_pushed_arrives_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    clock = Clock(spark, tmp_path / "checkpoint")
+    rows = clock.rows(1).mapInArrow(sending_singly(str(tmp_path)), SCHEMA)
+    rows = pushed(rows.repartitionById(2, "pid")).mapInArrow(receiving(str(tmp_path)), SCHEMA)
+    query = start(clock, rows)
+    try:
+        await_file(tmp_path / "third", query)
     finally:
         query.stop()
 
