@@ -313,3 +313,45 @@ def test_a_failure_while_it_stops_is_told(spark: SparkSession, tmp_path: Path) -
     with pytest.raises(TopologyFailed):
         running.stop()
     assert results(tmp_path / "out") == []
+
+
+class Lengths(sj.Operator):
+    """How long each word is, all at once."""
+
+    columns = "numpy"
+
+    def process_bundle(self, words: Any) -> Any:
+        import numpy as np
+
+        return np.char.str_len(words)
+
+
+class CountAtOnce(sj.Operator):
+    """As Count, a bundle at a time; one word it refuses, when it has counted."""
+
+    def process_bundle(self, words: list[str]) -> list[list[tuple[str, int]]]:
+        found = []
+        for word in words:
+            self.state[word] = self.state.get(word, 0) + 1
+            found.append([(word, self.state[word])])
+        if "2" in words:
+            raise ValueError("no twos")
+        return found
+
+
+def test_operators_that_take_bundles(spark: SparkSession, tmp_path: Path) -> None:
+    t = sj.Topology("bundles")
+    source = t.source("lines", sj.sources.iterable(lambda: LINES))
+    words = t.operator("split", split, source, processors=2)
+    counts = t.operator(
+        "count", CountAtOnce, words, key=lambda w: w, shards=32, processors=2, on_error="skip"
+    )
+    lengths = t.operator("lengths", Lengths, words, processors=2)
+    t.sink("counts", sj.sinks.jsonl(tmp_path / "counts"), counts)
+    t.sink("sizes", sj.sinks.jsonl(tmp_path / "sizes"), lengths)
+    with sj.start(t, spark=spark) as running:
+        assert running.await_idle(60)
+        dropped = running.samples().vertices["count"].dropped
+    check_counts(results(tmp_path / "counts"), [word for word in WORDS if word != "2"])
+    assert dropped == WORDS.count("2")
+    assert Counter(results(tmp_path / "sizes")) == Counter(map(len, WORDS))
