@@ -18,7 +18,11 @@ class Sample:
 
     A source's arrivals are those intended, and `lag_s` says how many seconds it is behind them;
     its rate is that of the intended arrivals, also while pressure from behind slows it down, and
-    None if that kept it from reading any."""
+    None if that kept it from reading any.
+
+    An operator that is chained to others has no processors of its own: `head` names the operator
+    whose it shares. The service time of the head is that of the whole chain, as that is what its
+    processors are busy with."""
 
     name: str
     interval_s: float
@@ -36,6 +40,7 @@ class Sample:
     dropped: int = 0
     shed: int = 0
     lag_s: float | None = None
+    head: str | None = None
 
     @property
     def service_rate(self) -> float | None:

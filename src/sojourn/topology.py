@@ -115,6 +115,7 @@ class OperatorSpec:
     processors: int
     concurrency: Concurrency
     on_error: OnError
+    chained: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,12 +159,14 @@ class Topology:
         processors: int | None = None,
         concurrency: Concurrency = "process",
         on_error: OnError = "fail",
+        chain: bool = False,
     ) -> Vertex:
         """A function from a value to an iterable of values, or an `Operator` class.
 
         Several inputs join. `key` sends all tuples of a key to the same shard, in order, and is
         needed for `self.state`. `processors` is the number to start with, at least one for each
-        of the `executors`."""
+        of the `executors`. With `chain` it shares the workers of its only input, an operator, and
+        all that is said of those; what fails in a chain fails as the tuple at its head."""
         what = f"operator {_named(name, 'operator')!r}"
         spec = OperatorSpec(
             name,
@@ -174,7 +177,14 @@ class Topology:
             _whole(what, "processors", executors if processors is None else processors),
             _one_of(what, "concurrency", concurrency, ("process", "thread")),
             _one_of(what, "on_error", on_error, _ON_ERROR),
+            _one_of(what, "chain", chain, (False, True)),
         )
+        own = (executors, processors, concurrency, on_error) != (1, None, "process", "fail")
+        if chain and own:
+            raise InputError(
+                f"{what}: with chain=True its executors, processors, concurrency and on_error are "
+                "those of its input; leave them out"
+            )
         if key is not None and not callable(key):
             raise InputError(f"{what}: key must be a function from a value to its key; got {key!r}")
         if spec.processors < spec.executors:
@@ -226,6 +236,9 @@ class Topology:
                     raise InputError(f"source {name!r}: feeds nothing; give it to an operator")
             elif name not in fed:
                 raise InputError(f"{kind_of(spec)} {name!r}: has no input; name at least one")
+        for spec in self.operators.values():
+            if spec.chained:
+                self._check_chain(spec)
         directories: dict[object, str] = {}
         for name, sink in self.sinks.items():
             directory = getattr(sink.sink, "directory", None)
@@ -275,6 +288,24 @@ class Topology:
     def sinks(self) -> dict[str, SinkSpec]:
         """All sinks, in the order they were declared."""
         return {n: s for n, s in self.vertices.items() if isinstance(s, SinkSpec)}
+
+    def _check_chain(self, spec: OperatorSpec) -> None:
+        """It must be able to share the workers of its input."""
+        what = f"operator {spec.name!r}"
+        senders = [edge.sender for edge in self.edges if edge.receiver == spec.name]
+        sender = self.vertices[senders[0]]
+        if len(senders) > 1 or not isinstance(sender, OperatorSpec):
+            raise InputError(
+                f"{what}: with chain=True its only input must be an operator, whose workers it "
+                f"shares; it has {', '.join(map(repr, senders))}; leave out chain=True"
+            )
+        for one in (sender, spec):
+            if one.key is not None or takes_bundles(one.code):
+                why = "a key" if one.key is not None else "process_bundle"
+                raise InputError(
+                    f"{what}: cannot be chained to {sender.name!r}, as {one.name!r} has {why}; "
+                    "leave out chain=True"
+                )
 
     def _add(self, spec: Spec, inputs: tuple[Vertex, ...] = ()) -> Vertex:
         what = kind_of(spec)

@@ -355,3 +355,35 @@ def test_operators_that_take_bundles(spark: SparkSession, tmp_path: Path) -> Non
     check_counts(results(tmp_path / "counts"), [word for word in WORDS if word != "2"])
     assert dropped == WORDS.count("2")
     assert Counter(results(tmp_path / "sizes")) == Counter(map(len, WORDS))
+
+
+class Shout(sj.Operator):
+    def process(self, word: str) -> Iterator[Any]:
+        yield word.upper()
+        if word == "fox":
+            yield sj.Output("animals", word)
+
+
+def test_operators_that_share_workers(spark: SparkSession, tmp_path: Path) -> None:
+    t = sj.Topology("chain")
+    source = t.source("lines", sj.sources.iterable(lambda: LINES))
+    words = t.operator("split", split, source, processors=2)
+    loud = t.operator("shout", Shout, words, chain=True)
+    counts = t.operator("count", Count, loud, key=lambda w: w, shards=32, processors=2)
+    t.sink("counts", sj.sinks.jsonl(tmp_path / "counts"), counts)
+    t.sink("animals", sj.sinks.jsonl(tmp_path / "animals"), loud["animals"])
+    with sj.start(t, spark=spark) as running:
+        assert len(running.hub.layout.places) == 5
+        running.resize({"split": 3})
+        with pytest.raises(sj.InputError, match="'shout' shares the workers of 'split'"):
+            running.resize({"shout": 2})
+        assert running.await_idle(60)
+        vertices = running.samples().vertices
+    check_counts(results(tmp_path / "counts"), [word.upper() for word in WORDS])
+    assert results(tmp_path / "animals") == ["fox"] * WORDS.count("fox")
+    assert (vertices["split"].served, vertices["shout"].served) == (len(LINES), len(WORDS))
+    assert vertices["shout"].head == "split"
+    assert vertices["shout"].emitted == {
+        "count": len(WORDS),
+        "animals[animals]": WORDS.count("fox"),
+    }

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from sojourn.chains import contracted
 from sojourn.control.decide import behind, decide
 from sojourn.control.measure import Measure, NotReady, measured, smoothed
 from sojourn.control.model import bare_of, estimate_of, excess_of, metric_of, network_of
@@ -41,7 +42,9 @@ class Shape:
 
 
 def shape_of(topology: Topology) -> Shape:
-    """A processor for each executor at least, no more than there are shards; sinks have one."""
+    """A processor for each executor at least, no more than there are shards; sinks have one. A
+    chain has those of its head."""
+    topology = contracted(topology)
     operators = topology.operators
     return Shape(
         name=topology.name,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sojourn.chains import contracted
 from sojourn.graph import groups, is_loop
 from sojourn.ports import Allocation, Sample, Samples, Sojourn, scv_of
 from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
@@ -44,6 +45,7 @@ class SimulatedEngine:
         machine_processors: int = 4,
     ) -> None:
         topology.check()
+        topology = contracted(topology)
         workload = workload.checked(topology)
         self.topology, self.workload = topology, workload
         self.settings = settings = _in_quanta(settings)

@@ -13,6 +13,7 @@ from typing import Any
 
 import cloudpickle
 
+from sojourn.chains import behind
 from sojourn.engine.driver.record import state_root
 from sojourn.engine.spark.task import Task
 from sojourn.engine.wire.channel import ChannelKeys
@@ -143,6 +144,7 @@ def build_tasks(
             max_queue=plan.settings.max_queue,
             queue_bytes=plan.settings.max_queue_bytes,
             bundled=operator is not None and takes_bundles(operator.code),
+            chain=behind(operator.code) if operator is not None else (),
             secret=plan.secret,
             keys=keys,
             suspects=frozenset(suspects.get(place.vertex, ())),

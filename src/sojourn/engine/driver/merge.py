@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from sojourn.chains import stage_of
 from sojourn.engine.wire import messages as m
 from sojourn.ports import Sample, scv_of
 
@@ -20,6 +21,13 @@ class Change:
         """By how much a sum has grown."""
         grown: float = getattr(self.now, name)
         return grown if self.before is None else grown - getattr(self.before, name)
+
+    def stage(self, name: str) -> m.Moments:
+        """The same of an operator that is chained to it."""
+        nothing = (0, 0.0, 0.0)
+        now = self.now.stages.get(name, nothing)
+        before = nothing if self.before is None else self.before.stages.get(name, nothing)
+        return now[0] - before[0], now[1] - before[1], now[2] - before[2]
 
     @property
     def interval_s(self) -> float:
@@ -56,7 +64,41 @@ def merge(changes: Iterable[Change]) -> dict[str, Sample]:
     by_vertex: dict[str, list[Change]] = {}
     for change in changes:
         by_vertex.setdefault(change.now.vertex, []).append(change)
-    return {name: _merged(name, group) for name, group in by_vertex.items()}
+    found = {}
+    for name, group in by_vertex.items():
+        found[name] = _merged(name, group)
+        found |= {stage: _staged(stage, found[name], group) for stage in group[0].now.stages}
+    return found
+
+
+def _staged(name: str, head: Sample, changes: list[Change]) -> Sample:
+    """An operator of a chain behind its head."""
+    moments = [change.stage(name) for change in changes]
+    served = sum(count for count, _, _ in moments)
+    service_s, service_s2 = (sum(m[i] for m in moments) for i in (1, 2))
+    processor_s = sum(change.of("processor_s") for change in changes)
+    stages = tuple(changes[0].now.stages)
+    own = {edge: stage_of(edge, stages) for edge in head.emitted}
+    return Sample(
+        name=name,
+        interval_s=head.interval_s,
+        processors=0,
+        wanted=0,
+        queue=0,
+        arrivals=served,
+        served=served,
+        arrival_rate=served / head.interval_s if head.interval_s > 0 else 0.0,
+        arrival_scv=None,
+        service_s=service_s / served if served and service_s else None,
+        service_scv=scv_of(served, service_s, service_s2),
+        busy=service_s / processor_s if processor_s > 0 else 0.0,
+        emitted={
+            told[1]: head.emitted[edge]
+            for edge, told in own.items()
+            if told is not None and told[0] == name
+        },
+        head=head.name,
+    )
 
 
 def _merged(name: str, changes: list[Change]) -> Sample:

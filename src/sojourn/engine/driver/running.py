@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from sojourn.chains import chained_to, contracted
 from sojourn.engine.driver.build import Plan, own_classes, pickled, shares
 from sojourn.engine.driver.checkpoint import claim
 from sojourn.engine.driver.hub import Hub
@@ -41,7 +42,8 @@ class Running:
         settings: EngineSettings,
     ) -> None:
         topology.check()
-        self.topology = topology
+        self.heads = chained_to(topology)
+        self.topology = topology = contracted(topology)
         self.layout = layout(topology)
         code, classes = pickled(topology), own_classes()
         # What is to be undone in the end, last first, each whatever becomes of the others.
@@ -192,6 +194,10 @@ class Running:
 
     def _checked(self, name: str, processors: int) -> int:
         spec = self.topology.operators.get(name)
+        if name in self.heads:
+            raise InputError(
+                f"resize: operator {name!r} shares the workers of {self.heads[name]!r}; resize that"
+            )
         if spec is None:
             known = ", ".join(self.topology.operators)
             raise InputError(f"resize: unknown operator {name!r}; known are {known}")

@@ -256,6 +256,8 @@ class ElasticExecutor:
                 self.meter.served_some(
                     message.served, message.timed, message.service_s, message.service_s2
                 )
+                if message.stages:
+                    self.meter.served_behind(message.stages)
                 self._emit(worker, message.groups)
                 self.tracing.note([], message.acks)
                 if message.failed:

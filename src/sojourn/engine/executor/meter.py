@@ -21,6 +21,7 @@ class Meter:
     dropped: int = 0
     shed: int = 0
     emitted: Counter[str] = field(default_factory=Counter)
+    stages: list[tuple[int, float, float]] = field(default_factory=list)
     processors: int = 0
     processor_s: float = 0.0
     processors_since_s: float = 0.0
@@ -74,6 +75,14 @@ class Meter:
         self.timed += timed
         self.service_s += seconds
         self.service_s2 += squares
+
+    def served_behind(self, stages: list[tuple[int, float, float]]) -> None:
+        """What the stages of a chain behind its head have done."""
+        before = self.stages or [(0, 0.0, 0.0)] * len(stages)
+        self.stages = [
+            (a + served, b + total, c + squares)
+            for (a, b, c), (served, total, squares) in zip(before, stages, strict=True)
+        ]
 
     def sent(self, edge: str, count: int) -> None:
         """That many tuples went out over an edge."""

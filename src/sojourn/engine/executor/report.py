@@ -40,4 +40,5 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         idle=executor.receiver.open and workers.idle and executor.emitter.idle,
         exhausted=executor.exhausted,
         number=number,
+        stages=dict(zip(executor.spec.chain, meter.stages, strict=False)),
     )

@@ -123,9 +123,13 @@ class DeadLetter(msgspec.Struct, array_like=True):
     error: str
 
 
+Moments = tuple[int, float, float]
+"""Tuples served, the sum of their service times, and that of the squares of these."""
+
+
 class Done(msgspec.Struct, array_like=True, tag="done"):
     """What became of the first unanswered Work, in `elapsed_s` seconds; service time is that of
-    the `timed` ones."""
+    the `timed` ones. `stages` are those of a chain behind its head."""
 
     groups: list[Group]
     acks: list[Ack]
@@ -136,6 +140,7 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
     service_s2: float
     failed: list[DeadLetter]
     text: list[str]
+    stages: list[Moments] = []
 
 
 class Fed(msgspec.Struct, array_like=True, tag="fed"):
@@ -254,6 +259,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     idle: bool
     exhausted: bool
     number: int
+    stages: dict[str, Moments] = {}
 
 
 class Traces(msgspec.Struct, array_like=True, tag="traces"):

@@ -54,6 +54,7 @@ class ExecutorSpec:
     max_queue: int
     queue_bytes: int
     bundled: bool  # its code takes as many tuples at once as wait
+    chain: tuple[str, ...]  # the operators behind it that share its workers
     secret: bytes
     keys: ChannelKeys
     suspects: frozenset[bytes] = frozenset()

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from sojourn.chains import Chain
 from sojourn.engine.wire import messages as m
 from sojourn.engine.worker import store
+from sojourn.engine.worker.chain import ChainCode
 from sojourn.engine.worker.columns import as_columns, from_columns
+from sojourn.engine.worker.results import results_of
 from sojourn.engine.worker.state import State
 from sojourn.sinks import Sink, Staged
-from sojourn.topology import Operator, Output, takes_bundles
+from sojourn.topology import Operator, takes_bundles
 
 SLICE_S = 0.001  # for saving between two helpings of tuples
 _PIECE_BYTES = 1 << 30
@@ -29,6 +32,7 @@ class Code(Protocol):
     def save_some(self) -> Callable[[], m.Saved] | None: ...
     def take(self, shard: int) -> list[bytes] | None: ...
     def give(self, shard: int, state: list[bytes] | None) -> None: ...
+    def stages(self) -> list[tuple[int, float, float]]: ...
     def close(self) -> None: ...
 
 
@@ -45,6 +49,7 @@ class OperatorCode:
     fails changes nothing."""
 
     bundled = False
+    chain: ChainCode | None = None
 
     def __init__(self, code: Any, name: str, shared: Shared, keep_going: bool = False) -> None:
         self.name = name
@@ -63,13 +68,16 @@ class OperatorCode:
                 self.operator.open()
             self.function = self.operator.process
             self.bundled = takes_bundles(code)
+        elif isinstance(code, Chain):
+            self.chain = ChainCode(code)
+            self.function = self.chain.process
         else:
             self.function = code
 
     def process(self, value: Any, shard: int) -> Iterable[Any]:
         if shard >= 0:
             self._take_state(shard)
-        return self._results(self.function(value))
+        return results_of(self.name, self.function(value))
 
     def process_bundle(self, values: list[Any], shard: int) -> list[Iterable[Any]]:
         if shard >= 0:
@@ -81,7 +89,7 @@ class OperatorCode:
         if made is not None:
             results: list[Iterable[Any]] = [(value,) for value in made]
         elif isinstance(found, list | tuple):
-            results = [self._results(item) for item in found]
+            results = [results_of(self.name, item) for item in found]
         else:
             raise TypeError(
                 f"operator {self.name!r}: process_bundle returned {type(found).__name__}; return "
@@ -106,18 +114,6 @@ class OperatorCode:
             self.in_hand = state
         if self.operator is not None:
             self.operator.state = state
-
-    def _results(self, results: Any) -> Iterable[Any]:
-        if results is None:
-            return ()
-        if isinstance(results, Output):
-            return (results,)
-        if isinstance(results, str | bytes) or not isinstance(results, Iterable):
-            raise TypeError(
-                f"operator {self.name!r} returned {type(results).__name__} {results!r:.60}; "
-                "return a list of values, yield them, or return None"
-            )
-        return results
 
     def undo(self) -> None:
         if self.in_hand is not None:
@@ -188,7 +184,12 @@ class OperatorCode:
         if shard in self.shared.states:
             self.own.add(shard)
 
+    def stages(self) -> list[tuple[int, float, float]]:
+        return [] if self.chain is None else self.chain.take()
+
     def close(self) -> None:
+        if self.chain is not None:
+            self.chain.close()
         if self.operator is not None and hasattr(self.operator, "close"):
             self.operator.close()
 
@@ -245,6 +246,9 @@ class SinkCode:
 
     def give(self, shard: int, state: list[bytes] | None) -> None:
         raise AssertionError(f"a sink has no shard {shard} {state!r}")
+
+    def stages(self) -> list[tuple[int, float, float]]:
+        return []
 
     def close(self) -> None:
         self.sink.close()

@@ -196,6 +196,7 @@ def _process(
         service_s2=total * total,
         failed=failed,
         text=text,
+        stages=code.stages(),
     )
 
 

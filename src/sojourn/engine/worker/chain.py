@@ -1,0 +1,63 @@
+"""A chain's operators in one worker: what one emits is handed to the next by a call, and what
+leaves the chain is returned. Used by the code of the chain's head."""
+
+import time
+from typing import Any
+
+from sojourn.chains import Chain
+from sojourn.engine.worker.results import results_of
+from sojourn.topology import Output
+
+
+class ChainCode:
+    """The operators of a chain, opened, and what each but the head has done since it was last
+    asked: tuples served, and the sum of their service times and of the squares of these."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.stages = chain.stages
+        self.operators: list[Any] = []
+        self.functions = []
+        for stage in chain.stages:
+            function: Any = stage.code
+            if isinstance(stage.code, type):
+                operator = stage.code()
+                if hasattr(operator, "open"):
+                    operator.open()
+                self.operators.append(operator)
+                function = operator.process
+            self.functions.append(function)
+        self.done = [(0, 0.0, 0.0)] * len(self.stages)
+
+    def process(self, value: Any) -> list[Any]:
+        """What leaves the chain for a value at its head."""
+        left: list[Any] = []
+        self._run(0, value, left)
+        return left
+
+    def take(self) -> list[tuple[int, float, float]]:
+        """What the stages behind the head have done."""
+        done, self.done = self.done, [(0, 0.0, 0.0)] * len(self.stages)
+        return done[1:]
+
+    def close(self) -> None:
+        """Close the operators, the last one first."""
+        for operator in reversed(self.operators):
+            if hasattr(operator, "close"):
+                operator.close()
+
+    def _run(self, number: int, value: Any, left: list[Any]) -> None:
+        stage = self.stages[number]
+        began = time.perf_counter()
+        results = list(results_of(stage.name, self.functions[number](value)))
+        took = time.perf_counter() - began
+        served, total, squares = self.done[number]
+        self.done[number] = (served + 1, total + took, squares + took * took)
+        for result in results:
+            output = None
+            if isinstance(result, Output):
+                output, result = result.name, result.value  # noqa: PLW2901
+            if output in stage.leaves:
+                name = stage.leaves[output]
+                left.append(result if name is None else Output(name, result))
+            for receiver in stage.onward.get(output, ()):
+                self._run(receiver, result, left)
