@@ -111,9 +111,10 @@ def test_what_a_stage_returns_is_checked_by_its_own_name() -> None:
 
 def report(served: int, stages: dict[str, m.Moments], emitted: dict[str, int]) -> m.Report:
     at_s = 10.0 if served > 10 else 0.0
-    times: Any = (served, served, served * 0.003, served * 1e-5, 2 * at_s)
-    rest: Any = (emitted, 0, 0, None, 0.0, at_s, 0, 0, True, True, 0)
-    return m.Report("a", 0, 2, 2, 0, served, 0, 0.0, 0.0, *times, *rest, stages)
+    fields: list[Any] = ["a", 0, 2, 2, 0, served, 0, 0.0, 0.0]
+    fields += [served, served, served * 0.003, served * 1e-5, 2 * at_s]
+    fields += [emitted, 0, 0, None, 0.0, at_s, 0, 0, True, True, 0, stages]
+    return m.Report(*fields)
 
 
 def test_samples_are_of_each_operator() -> None:
