@@ -190,12 +190,13 @@ def sending(path: str) -> Any:
 
 
 def sending_singly(path: str) -> Any:
-    """A level that sends an empty row, and then full ones, each when the one before has arrived."""
+    """A level that sends the first row of all, one that somebody else may have made, and then its
+    own, each when the one before has arrived."""
     two_columns, draining = helpers()
 
     def level(batches: Iterator[Any]) -> Iterator[Any]:
         ended = draining(batches)
-        yield two_columns((0, None), (1, None))
+        yield two_columns((0, b"first of all"), (1, b"first of all"), (1, None))
         for name in ("first", "second", "third"):
             yield two_columns((1, name.encode()))
             while not Path(path, name).exists() and not ended.wait(0.02):
@@ -270,7 +271,8 @@ def test_two_rows_arrive_only_with_the_next_one_and_at_once_while_input_is_open(
 def test_a_row_that_is_pushed_arrives_at_once(spark: SparkSession, tmp_path: Path) -> None:
     clock = Clock(spark, tmp_path / "checkpoint")
     rows = clock.rows(1).mapInArrow(sending_singly(str(tmp_path)), SCHEMA)
-    rows = pushed(rows.repartitionById(2, "pid")).mapInArrow(receiving(str(tmp_path)), SCHEMA)
+    rows = pushed(rows.repartitionById(2, "pid"), b"first of all")
+    rows = rows.mapInArrow(receiving(str(tmp_path)), SCHEMA)
     query = start(clock, rows)
     try:
         await_file(tmp_path / "third", query)

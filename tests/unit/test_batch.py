@@ -87,6 +87,7 @@ def test_a_task_may_go_only_when_all_is_held() -> None:
     rig.workers.hold = True
     rig.tell.gone()
     assert rig.sent == [b"gone"]
+    assert rig.emitter.window == 0
 
 
 def test_one_task_at_a_time() -> None:

@@ -395,21 +395,64 @@ def test_the_rest_follows_what_a_row_takes_and_has_an_end(monkeypatch: pytest.Mo
     clock.now += 0.01
     made.emitter.taken(1)
     assert made.emitter.took_s == pytest.approx(0.0005)
-    made.emitter.took_s = 1.0
+    clock.now += 1.0
+    made.emitter.took_s = 0.002
     made.emitter.add(one())
     made.emitter.flush(made.way)
-    assert made.emitter.free_at == pytest.approx(clock.now + 0.005)
+    assert made.emitter.free_at == pytest.approx(clock.now + 0.007)
 
 
-def test_feedback_does_not_wait_for_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    Clock(monkeypatch)
+def test_feedback_rests_too_so_that_bundles_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
     made = rig(route(), route(feedback=True))
+    made.emitter.free_at = 101.0
+    for _ in range(3):
+        made.emitter.add(one(1))
+        made.emitter.flush(None)
+    assert (made.handed, made.emitter.due) == ([], 101.0)
+    clock.now = 101.0
+    made.emitter.flush(None)  # it goes by the driver, with or without a task
+    (row,) = made.handed
+    assert len(opened(row).payloads) == 3
+
+
+def test_a_full_bundle_goes_without_a_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    made = rig(max_bundle=2)
+    made.emitter.open()
+    made.emitter.took_s = 0.001
+    made.emitter.add([m.Group(0, -1, [b"x"] * 5, [], [])])
+    made.emitter.flush(made.way)
+    assert len(made.way.sent) == 3
+    made.emitter.add([m.Group(0, -1, [b"x"] * 2, [], [])])
+    made.emitter.flush(made.way)
+    assert len(made.way.sent) == 4, "though the way out rests after the one that was not full"
+    assert made.emitter.free_at == pytest.approx(100.006)
+
+
+def test_many_receivers_rest_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    made = rig(*(route(f"r{i}", first=i) for i in range(3)))
+    made.emitter.open()
+    made.emitter.took_s = 0.001
+    for number in range(3):
+        made.emitter.add(one(number))
+    made.emitter.flush(made.way)
+    assert made.emitter.free_at == pytest.approx(100.008), "5 ms, and what three rows take"
+
+
+def test_what_is_passed_on_has_rested_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch)
+    other = rig(route(feedback=True))
+    other.emitter.add(one())
+    other.emitter.flush(None)
+    made = rig()
     made.emitter.open()
     made.emitter.free_at = 101.0
-    made.emitter.add([*one(0), *one(1)])
+    made.emitter.pass_on(other.handed[0])
     made.emitter.flush(made.way)
-    assert (len(made.way.sent), len(made.handed)) == (0, 1)
-    assert made.emitter.due == 101.0
+    assert len(made.way.sent) == 1
+    assert made.emitter.free_at == 101.0
 
 
 def test_nothing_is_due_while_all_is_held_or_spark_takes_nothing() -> None:

@@ -82,3 +82,15 @@ def test_the_quickest_answer_counts_and_is_asked_for_again(clock: Clock) -> None
     clock.now = 134.0
     tracing.send()
     assert channel.sent == [m.AskTime(134.0)]
+
+
+def test_what_is_not_due_yet_goes_when_somebody_looks(clock: Clock) -> None:
+    tracing, channel = made()
+    tracing.learn(m.Time(clock.now, 0.0, True))
+    tracing.note([m.Root(1, 2, 99.0)], [])
+    tracing.send()
+    assert channel.sent == []
+    tracing.flush()
+    assert channel.sent == [m.Traces([m.Root(1, 2, 99.0)], [])]
+    tracing.flush()
+    assert len(channel.sent) == 1

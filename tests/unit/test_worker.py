@@ -22,12 +22,15 @@ from sojourn.engine.worker.worker import serve
 
 @contextmanager
 def serving(
-    code: OperatorCode | SinkCode, keep_going: bool = False, routes: tuple[Route, ...] = ()
+    code: OperatorCode | SinkCode,
+    keep_going: bool = False,
+    routes: tuple[Route, ...] = (),
+    timed_every: int = 0,
 ) -> Iterator[Any]:
     """A worker in a thread; yields what tells it something and what reads its next answer."""
     ours, theirs = socket.socketpair()
     reader = FrameReader(ours)
-    arguments = (theirs, FrameReader(theirs), code, routes, 1, keep_going, 0)
+    arguments = (theirs, FrameReader(theirs), code, routes, 1, keep_going, timed_every)
     thread = threading.Thread(target=serve, args=arguments)
     thread.start()
 
@@ -263,3 +266,64 @@ def test_bundles_as_columns() -> None:
     names = OperatorCode(Names, "names", Shared())
     people = [{"name": "Ada", "age": 36}, {"name": "Alan", "age": 41}]
     assert names.process_bundle(people, -1) == [({"name": "Ada"},), ({"name": "Alan"},)]
+
+
+class Unreadable:
+    """A value that pickles and cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def test_what_cannot_be_unpickled_leaves_the_tuple_before_it_alone() -> None:
+    for kind in (Count, Doubled):
+        code = OperatorCode(kind, "count", Shared(), keep_going=True)
+        with serving(code, keep_going=True, routes=(TO_ALL,)) as (tell, answer):
+            tell(m.Work([values.dumps("a"), values.dumps(Unreadable())], [3, 3], []))
+            done = answer()
+            assert isinstance(done, m.Done)
+            assert len(done.failed) == 1
+            tell(m.Work([values.dumps(Unreadable())], [3], []))
+            assert len(answer().failed) == 1
+        assert list(code.shared.states[3]) == ["a"]
+
+
+class Plain:
+    """Takes bundles, and derives from nothing."""
+
+    def process_bundle(self, words: list[str]) -> list[Any]:
+        return [[word] for word in words]
+
+
+def test_a_class_that_takes_bundles_need_not_derive_from_operator() -> None:
+    assert OperatorCode(Plain, "plain", Shared()).process_bundle(["a"], -1) == [["a"]]
+
+
+class Columns(sj.Operator):
+    columns = "arrow"
+
+    def process_bundle(self, table: Any) -> Any:
+        return [[sorted(table.column_names)]] * len(table)
+
+
+def test_a_table_has_the_columns_of_all_records() -> None:
+    code = OperatorCode(Columns, "columns", Shared())
+    found = code.process_bundle([{"name": "Ada"}, {"name": "Alan", "age": 41}], -1)
+    assert found == [[["age", "name"]]] * 2
+
+
+def test_values_of_several_kinds_are_no_array() -> None:
+    code = OperatorCode(Roots, "roots", Shared())
+    with pytest.raises(TypeError, match="several kinds have no common numpy array"):
+        code.process_bundle([4, "nine"], -1)
+
+
+def test_the_service_time_of_a_bundle_counts_for_each_tuple() -> None:
+    code = OperatorCode(Plain, "plain", Shared())
+    with serving(code, routes=(TO_ALL,), timed_every=1) as (tell, answer):
+        tell(bundle_of("a", "b", "c", "d", shards=[]))
+        done = answer()
+    assert isinstance(done, m.Done)
+    assert done.timed == done.served == 4
+    assert done.service_s == pytest.approx(done.elapsed_s)
+    assert done.service_s2 == pytest.approx(done.elapsed_s**2 / 4)

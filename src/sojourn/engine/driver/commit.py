@@ -2,6 +2,7 @@
 then, and when all have saved writes the record, publishes what sinks have staged, and removes what
 no longer counts. Fed by the hub; used by the supervisor."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from sojourn.engine.driver.record import (
 from sojourn.engine.wire import messages as m
 from sojourn.errors import TopologyFailed
 from sojourn.sinks import publish
+
+_log = logging.getLogger("sojourn")
 
 
 class Committer:
@@ -60,8 +63,11 @@ class Committer:
         if parts is None:
             return False
         self._make_durable(Record(number, epoch, parts))
-        if last:
-            write_published(self.checkpoint, number)
+        if hold:  # the topology may be stopped, and its sinks close
+            try:
+                write_published(self.checkpoint, number)
+            except OSError as error:  # results that are taken away will be missed, no more
+                _log.warning("checkpoint %s: %s", self.checkpoint, error)
         if hold:
             hub.between_batches()
         hub.send_all(m.Committed(number))

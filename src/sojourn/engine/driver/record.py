@@ -94,7 +94,7 @@ def write_record(checkpoint: Path, record: Record) -> None:
 
 
 def last_published(checkpoint: Path) -> int:
-    """The commit of the last graceful stop, whose results are known to be in view; 0 if none is."""
+    """The last commit after which all was held, if its results are in view; else 0."""
     path = _folder(checkpoint) / _PUBLISHED
     return int(path.read_text(encoding="ascii")) if path.exists() else 0
 

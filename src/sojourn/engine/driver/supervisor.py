@@ -3,10 +3,10 @@ last commit whenever it fails, with back-off and a limit. Fed by the hub's news 
 by `Running`."""
 
 import logging
-import queue
 import shutil
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
 from pyspark.sql import SparkSession
@@ -20,7 +20,7 @@ from sojourn.engine.driver.justice import Justice
 from sojourn.engine.driver.record import state_root
 from sojourn.engine.spark.clock import ticks
 from sojourn.engine.spark.session import wait_for_slots
-from sojourn.engine.spark.task import SCHEMA, pushed
+from sojourn.engine.spark.task import SCHEMA, pushed, starter
 from sojourn.engine.wire import messages as m
 from sojourn.errors import InputError
 
@@ -80,7 +80,7 @@ class Supervisor(threading.Thread):
         self.was_down = False
         self.stopping = threading.Event()
         self.started = threading.Event()
-        self.relocations: queue.SimpleQueue[_Relocation] = queue.SimpleQueue()
+        self.relocations: deque[_Relocation] = deque()
 
     def run(self) -> None:
         """Until told to stop, or nothing helps."""
@@ -93,8 +93,8 @@ class Supervisor(threading.Thread):
                     return
                 self._clear_away()
                 if self.at_rest:
-                    while not self.relocations.empty():
-                        self.relocations.get().perform()
+                    while self.relocations:
+                        self.relocations.popleft().perform()
                     continue
                 if _NO_SLOTS in failure and self._slots_may_come():
                     continue
@@ -132,7 +132,7 @@ class Supervisor(threading.Thread):
         """Commit and hold, do something while no query runs, and go on, on whatever machines
         there are then. Returns when all executors are up again; raises what that raised."""
         relocation = _Relocation(action)
-        self.relocations.put(relocation)
+        self.relocations.append(relocation)
         deadline = time.monotonic() + timeout_s
         while not relocation.done.wait(0.1):
             late = time.monotonic() > deadline or not self.is_alive()
@@ -187,7 +187,8 @@ class Supervisor(threading.Thread):
         )
         rows = ticks(self.spark, tasks[0].partitions).mapInArrow(tasks[0], SCHEMA)
         for task in tasks[1:]:
-            rows = pushed(rows.repartitionById(task.partitions, "pid")).mapInArrow(task, SCHEMA)
+            rows = pushed(rows.repartitionById(task.partitions, "pid"), starter(plan.secret))
+            rows = rows.mapInArrow(task, SCHEMA)
         # Spark's own checkpoint is needed by Spark alone: each start has a new one.
         shutil.rmtree(plan.checkpoint / "spark", ignore_errors=True)
         self.query = (
@@ -225,7 +226,7 @@ class Supervisor(threading.Thread):
                 return str(query.exception() or "the query ended by itself")
             if not self.hub.complete():
                 continue
-            if self.hub.batch_ended or not self.relocations.empty():
+            if self.hub.batch_ended or self._is_to_relocate():
                 began = time.monotonic()
                 if self.commit(hold=True) and not self._goes_on():
                     self.at_rest = True
@@ -240,13 +241,17 @@ class Supervisor(threading.Thread):
         """After a commit with which all is held: whether Spark's next batch has begun with every
         executor where it was. If not, the query is to be started anew from that commit."""
         hub = self.hub
-        if not self.relocations.empty():
+        if self._is_to_relocate():
             return False
         self._wait(lambda: hub.complete() or hub.moved, _JOIN_S)
         return hub.go_on()
 
+    def _is_to_relocate(self) -> bool:
+        """Whether somebody waits for that who has not given up."""
+        return any(not relocation.decided.locked() for relocation in self.relocations)
+
     def _needs_attention(self) -> bool:
-        asked = self.stopping.is_set() or not self.relocations.empty()
+        asked = self.stopping.is_set() or self._is_to_relocate()
         return asked or self.hub.is_broken or self.hub.batch_ended
 
     def _welcome(self, hello: m.Hello) -> m.Welcome:

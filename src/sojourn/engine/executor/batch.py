@@ -76,4 +76,5 @@ class Batches:
         if self.phase is not Phase.WAITING and not self.workers.hold:
             raise Fault("the Spark task is gone")
         self.phase = Phase.WAITING
+        self.emitter.shut()
         self.receiver.detach()

@@ -4,7 +4,7 @@ Fed by the workers; writes rows to the Spark task, and feedback to the channel.
 While the way out is free, every group goes at once; while it is not, groups for the same receiver
 grow together. So bundles are single tuples under light load and hundreds under heavy load. The way
 is free as long as Spark has taken all but a few of the rows sent, which the task tells, and rested
-for a while after each: a row costs Spark far more than its bytes."""
+for a while after each that was not full: a row costs Spark far more than its bytes."""
 
 import sys
 import time
@@ -21,7 +21,8 @@ from sojourn.engine.wire.layout import Route, next_partition
 
 WINDOW = 4  # rows that Spark may not have taken yet
 # A row takes as long to be taken as its CPU is worth and others leave. The way out rests so many
-# times that: it is in use a small share of the time, whatever the load, and so is the CPU by rows.
+# times that, so that rows take up a small share of the time; but not much longer than a moment that
+# tuples may well wait, and once for what is sent to many receivers at a time.
 _REST = 10
 _MOST_REST_S = 0.005
 _SMOOTH = 0.05
@@ -81,7 +82,7 @@ class Emitter:
         self.unconfirmed_bytes = 0
 
     def open(self) -> None:
-        """A batch of Spark's begins, or is over."""
+        """A batch of Spark's begins."""
         self.window = WINDOW
         self.sent_at.clear()
 
@@ -102,8 +103,10 @@ class Emitter:
     @property
     def due(self) -> float | None:
         """When what waits can be sent, if it only waits for the way to have rested."""
-        waits = self.window > 0 and (self.rows or (self.waiting and not self.hold))
-        return self.free_at if waits else None
+        if self.hold or not self.waiting:
+            return None
+        loops = any(self.routes[route].feedback for route, _ in self.waiting)
+        return self.free_at if loops or self.window > 0 else None
 
     @property
     def idle(self) -> bool:
@@ -150,26 +153,25 @@ class Emitter:
 
     def flush(self, link: Link | None) -> None:
         """Send while the way out is free. While all is held, only what is under way already."""
-        now, before = time.monotonic(), len(self.sent_at)
-        if now < self.free_at:
-            link = None
-        self._flush(link)
-        sent = len(self.sent_at) - before
-        if sent:
-            self.free_at = now + sent * min(_MOST_REST_S, _REST * self.took_s)
-
-    def _flush(self, link: Link | None) -> None:
         while self.rows and link is not None and self.window > 0:
             row = self.rows.popleft()
             self.rows_bytes -= len(row)
             self._send(link, row)
-        sending = not self.hold
+        now = time.monotonic()
+        resting = now < self.free_at
+        rows, sending = 0, not self.hold
         while sending:
             sending = False
-            for key in list(self.waiting):  # one bundle each: every receiver gets its turn
-                if self.routes[key[0]].feedback or (link is not None and self.window > 0):
+            for key, queue in list(self.waiting.items()):  # every receiver gets its turn
+                full = self._is_full(queue[0])
+                free = self.routes[key[0]].feedback or (link is not None and self.window > 0)
+                if free and (full or not resting):
                     self._send_next(key, link)
+                    rows += not full
                     sending = True
+        if rows:
+            rest_s = min(rows * _REST * self.took_s, _MOST_REST_S + rows * self.took_s)
+            self.free_at = now + rest_s
 
     def _send_next(self, key: tuple[int, int], link: Link | None) -> None:
         """The oldest bundle of one receiver."""

@@ -330,6 +330,7 @@ class ElasticExecutor:
                 if self.workers.all and not self.workers.hold:
                     self._resize()
             case m.Poll():
+                self.tracing.flush()
                 self.channel.send(report(self, message.number))
             case m.StopSource():
                 self.exhausted = True
@@ -359,5 +360,6 @@ class ElasticExecutor:
         self.workers.hold = True  # rows that still come find workers that are leaving
         self.receiver.close()
         self.on_error.close()
+        self.tracing.flush()
         for worker in self.workers.all:
             worker.link.send(m.encode(m.Close()))

@@ -57,7 +57,12 @@ class Tracing:
         if self.ask_at is not None and now >= self.ask_at:
             self.ask_at = now + _ASK_S
             self.channel.send(m.AskTime(now))
-        if self.due is None or now < self.due or self.ahead_s is None:
+        if self.due is not None and now >= self.due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what there is, due or not."""
+        if self.due is None or self.ahead_s is None:
             return
         ahead = self.ahead_s
         if ahead:

@@ -20,13 +20,16 @@ _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 def class_options(java_home: Path, cache: Path) -> tuple[str, str]:
     """The options with which a Java machine writes an archive, and those with which it uses one,
     of which one is empty; both are where this cannot be."""
-    jars = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent)) / "jars"
-    release = java_home / "release"
+    home = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
+    jars, release = home / "jars", java_home / "release"
     if not (java_home / "lib" / "server" / "classes.jsa").exists() or not release.exists():
         return "", ""  # a Java that cannot, or another layout of its files
+    conf = Path(os.environ.get("SPARK_CONF_DIR", home / "conf"))
+    if "SPARK_DIST_CLASSPATH" in os.environ or (conf.is_dir() and any(conf.iterdir())):
+        return "", ""  # Java archives no classes where the path has directories with files
     try:
         folder = durable.private_directory(cache / "classes")
-        made_of = f"{release.read_text(encoding='utf-8')}{jars}{jars.stat().st_mtime_ns}"
+        made_of = f"{release.read_text(encoding='utf-8')}{conf}{jars}{jars.stat().st_mtime_ns}"
         key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
         return _options(folder, key)
     except (OSError, InputError):

@@ -1,13 +1,14 @@
 """The Spark session a topology runs in: made with what Real-Time Mode and Python need of it, or the
 user's own, checked for the same. Fed by `start`; the reasons are in docs/engine.md."""
 
+import contextlib
 import os
 import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -28,6 +29,7 @@ AT_START = {
     "spark.shuffle.streaming.readerMaxMemory": "65536",
 }
 _OPTIONS = "SPARK_SUBMIT_OPTS"
+_EXECUTORS = "spark.executor.extraJavaOptions"
 # Java's second compiler takes half of the CPU of a Java machine's first minutes, when a start or a
 # recovery should be quick, and gains little where rows are only passed on.
 _QUICK = "-XX:TieredStopAtLevel=1"
@@ -56,9 +58,6 @@ def session(
         java = find_java(os.environ, cache)
         os.environ.setdefault("JAVA_HOME", str(java.home))
         write, use = class_options(java.home, cache)
-        given = os.environ.get(_OPTIONS, "")
-        if _QUICK not in given:
-            os.environ[_OPTIONS] = f"{_QUICK} {write or use} {given}".strip()
         os.environ["PYSPARK_PYTHON"] = sys.executable
         master = master or submitted().get("spark.master") or f"local[{slots}]"
         builder = SparkSession.builder.master(master).appName(name)
@@ -66,10 +65,12 @@ def session(
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-            builder = builder.config("spark.executor.extraJavaOptions", f"{_QUICK} {use}".strip())
+            given = submitted().get(_EXECUTORS, "")
+            builder = builder.config(_EXECUTORS, f"{_QUICK} {use} {given}".strip())
         for key, value in {**_DEFAULTS, **AT_START}.items():
             builder = builder.config(key, value)
-        spark = builder.getOrCreate()
+        with _java_options(f"{_QUICK} {write or use}"):
+            spark = builder.getOrCreate()
     for key, value in AT_START.items():
         found = spark.sparkContext.getConf().get(key)
         if found != value:
@@ -87,6 +88,20 @@ def session(
             "spark.sql.streaming.realTimeMode.minBatchDuration", f"{batch_s * 1000:.0f}ms"
         )
     return spark
+
+
+@contextlib.contextmanager
+def _java_options(options: str) -> Iterator[None]:
+    """What the driver's Java gets if it is started now; a user's own come after it."""
+    given = os.environ.get(_OPTIONS)
+    os.environ[_OPTIONS] = f"{options} {given or ''}".strip()
+    try:
+        yield
+    finally:
+        if given is None:
+            del os.environ[_OPTIONS]
+        else:
+            os.environ[_OPTIONS] = given
 
 
 def submitted() -> dict[str, str]:

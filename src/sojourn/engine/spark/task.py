@@ -8,6 +8,7 @@ gets an empty one behind it where it is read (`pushed`), batches have two rows, 
 stands before all others: a batch is then an empty row and a full one, and the row after it is
 always there."""
 
+import hashlib
 import os
 import secrets
 import socket
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,13 +37,19 @@ _READ_BYTES = 1 << 18
 _LONGEST_PATH = 107
 
 
-def pushed(rows: "DataFrame") -> "DataFrame":
-    """Rows as a task reads them: an empty one behind each that is not empty itself."""
+def starter(secret: bytes) -> bytes:
+    """The row that becomes the empty one before all others. Nobody else can make it: a second one
+    would have every row wait for the next."""
+    return hashlib.blake2b(b"starter", key=secret, digest_size=16).digest()
+
+
+def pushed(rows: "DataFrame", first: bytes) -> "DataFrame":
+    """Rows as a task reads them: an empty one behind each, and one in place of the first."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    nothing = F.lit(None).cast("binary")
-    both = F.when(F.col("data").isNull(), F.array(nothing)).otherwise(F.array("data", nothing))
-    return rows.select("pid", F.explode(both).alias("data"))
+    data, nothing = F.col("data"), F.lit(None).cast("binary")
+    one = F.when(data == F.lit(first), F.array(nothing)).otherwise(F.array(data, nothing))
+    return rows.where(data.isNotNull()).select("pid", F.explode(one).alias("data"))
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ class Task:
         partition = context.partitionId()
         if partition == 0 and self.receivers:
             pids = list(range(self.receivers))
-            yield _record_batch(pids, [None] * len(pids))
+            yield _record_batch(pids, [starter(self.secret)] * len(pids))
         if partition == self.lanes[self.level]:
             yield from self._waved_through(batches)
             return
@@ -190,7 +197,7 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
             return
 
 
-def _record_batch(pids: list[int], rows: Sequence[bytes | None]) -> Any:
+def _record_batch(pids: list[int], rows: list[bytes]) -> Any:
     import pyarrow as pa
 
     schema = pa.schema([("pid", pa.int32()), ("data", pa.binary())])

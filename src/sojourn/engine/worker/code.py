@@ -66,8 +66,8 @@ class OperatorCode:
             self.operator = code()
             if hasattr(self.operator, "open"):
                 self.operator.open()
-            self.function = self.operator.process
             self.bundled = takes_bundles(code)
+            self.function: Any = None if self.bundled else self.operator.process
         elif isinstance(code, Chain):
             self.chain = ChainCode(code)
             self.function = self.chain.process
@@ -84,7 +84,7 @@ class OperatorCode:
             self._take_state(shard)
         operator = self.operator
         assert operator is not None
-        found = operator.process_bundle(as_columns(values, operator.columns))
+        found = operator.process_bundle(as_columns(values, getattr(operator, "columns", None)))
         made = from_columns(found)
         if made is not None:
             results: list[Iterable[Any]] = [(value,) for value in made]

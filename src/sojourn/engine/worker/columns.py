@@ -11,12 +11,15 @@ def as_columns(values: list[Any], kind: str | None) -> Any:
     if kind == "numpy":
         import numpy as np
 
-        return np.asarray(values)
+        made = np.asarray(values)
+        if made.dtype.kind in "US" and not all(isinstance(value, str | bytes) for value in values):
+            raise TypeError("values of several kinds have no common numpy array; leave columns out")
+        return made
     if kind == "arrow":
         import pyarrow as pa
 
-        records = all(isinstance(value, dict) for value in values)
-        return pa.Table.from_pylist(values) if records else pa.array(values)
+        made = pa.array(values)  # of mappings, with the columns that any of them has
+        return pa.Table.from_struct_array(made) if pa.types.is_struct(made.type) else made
     return values
 
 

@@ -166,9 +166,12 @@ def _process(
             trace = traces.get(index)
             root = trace.root if trace else None
             started = clock()
+        begun = False
         try:
+            value = values.loads(payload)
+            begun = True
             # A tuple that fails half-way leaves no results, so they are gathered first.
-            results = list(code.process(values.loads(payload), shards[index]))
+            results = list(code.process(value, shards[index]))
             if prints:
                 text += results
             else:
@@ -179,7 +182,8 @@ def _process(
             if not keep_going:
                 return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
             failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
-            code.undo()
+            if begun:
+                code.undo()
         if index == next_measured:
             if index == due:
                 total = clock() - started
@@ -225,12 +229,15 @@ class _Bundles:
         self.failed: list[m.DeadLetter] = []
 
     def process(self, indices: Sequence[int], shard: int) -> None:
+        begun = False
         try:
             given = [values.loads(self.payloads[index]) for index in indices]
+            begun = True
             results = self.code.process_bundle(given, shard)
             addressed = [self.router.addressed(list(found)) for found in results]
         except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
-            self.code.undo()
+            if begun:
+                self.code.undo()
             if len(indices) > 1:
                 for index in indices:
                     self.process([index], shard)
@@ -265,16 +272,16 @@ def _process_bundles(
     except _Failed as failed:
         return failed.told
     elapsed_s = time.perf_counter() - began
-    timed = timer.due(count) >= 0
+    timed = count if timer.due(count) >= 0 else 0
     each_s = elapsed_s / count if timed else 0.0
     return m.Done(
         groups=router.collect(),
         acks=bundles.acks,
         served=count,
         elapsed_s=elapsed_s,
-        timed=int(timed),
-        service_s=each_s,
-        service_s2=each_s * each_s,
+        timed=timed,
+        service_s=timed * each_s,
+        service_s2=timed * each_s * each_s,
         failed=bundles.failed,
         text=[],
     )
