@@ -48,8 +48,10 @@ def pushed(rows: "DataFrame", first: bytes) -> "DataFrame":
     from pyspark.sql import functions as F  # noqa: N812
 
     data, nothing = F.col("data"), F.lit(None).cast("binary")
-    one = F.when(data == F.lit(first), F.array(nothing)).otherwise(F.array(data, nothing))
-    return rows.where(data.isNotNull()).select("pid", F.explode(one).alias("data"))
+    # Not by a filter, which Spark would have the sender apply.
+    found = F.when(data.isNull(), F.array().cast("array<binary>"))
+    found = found.when(data == F.lit(first), F.array(nothing)).otherwise(F.array(data, nothing))
+    return rows.select("pid", F.explode(found).alias("data"))
 
 
 @dataclass(frozen=True)
