@@ -80,7 +80,7 @@ def latency_of_engine(spark: SparkSession, seconds: float) -> dict[str, float]:
         return summary(sojourns(running, seconds))
 
 
-def micro_batches(spark: SparkSession, seconds: float) -> dict[str, float]:
+def micro_batches(spark: SparkSession, seconds: float, rate: int = 50) -> dict[str, float]:
     """The same chain as plain PySpark: rate source, three Python stages, three shuffles."""
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
@@ -93,7 +93,7 @@ def micro_batches(spark: SparkSession, seconds: float) -> dict[str, float]:
     def stage(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches
 
-    rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+    rows = spark.readStream.format("rate").option("rowsPerSecond", rate).load()
     for _ in range(3):
         rows = rows.repartition(1, "value").mapInArrow(stage, rows.schema)
     times: list[float] = []
