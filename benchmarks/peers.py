@@ -276,9 +276,7 @@ def main() -> None:
     engines: dict[str, Callable[[str, float], dict[str, Any]]] = {
         "Sojourn": lambda rate, s: curve.measured(ROOT / "src", [rate], s)[0],
         "PyFlink": flink,
-        "bytewax, one process": lambda rate, s: measured(
-            [python_of("bytewax")], BYTEWAX, rate, s
-        ),
+        "bytewax, one process": lambda rate, s: measured([python_of("bytewax")], BYTEWAX, rate, s),
         "micro-batches": micro_batches,
     }
     curves: dict[str, dict[str, Any]] = {name: {} for name in engines}
