@@ -176,7 +176,7 @@ class Lines(threading.Thread):
         with link, self.server:
             while due < end:
                 now = time.time()
-                lines = []
+                lines: list[str] = []
                 while due <= now and len(lines) < 1000:
                     lines.append(f"{due:.6f} {curve.PAD}\n")
                     due = now if self.rate == "flat" else due + draw.expovariate(float(self.rate))
