@@ -195,6 +195,7 @@ def report(vertex: str = "v", executor: int = 0, **values: Any) -> m.Report:
         "started_s": 100.0,
         "at_s": 102.0,
         "emitted": {},
+        "stages": {},
         "lag_s": None,
         "idle": True,
         "exhausted": True,

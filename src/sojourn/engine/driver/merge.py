@@ -67,17 +67,17 @@ def merge(changes: Iterable[Change]) -> dict[str, Sample]:
     found = {}
     for name, group in by_vertex.items():
         found[name] = _merged(name, group)
-        found |= {stage: _staged(stage, found[name], group) for stage in group[0].now.stages}
+        stages = tuple(group[0].now.stages)
+        found |= {stage: _staged(stage, stages, found[name], group) for stage in stages}
     return found
 
 
-def _staged(name: str, head: Sample, changes: list[Change]) -> Sample:
+def _staged(name: str, stages: tuple[str, ...], head: Sample, changes: list[Change]) -> Sample:
     """An operator of a chain behind its head."""
     moments = [change.stage(name) for change in changes]
     served = sum(count for count, _, _ in moments)
     service_s, service_s2 = (sum(m[i] for m in moments) for i in (1, 2))
     processor_s = sum(change.of("processor_s") for change in changes)
-    stages = tuple(changes[0].now.stages)
     own = {edge: stage_of(edge, stages) for edge in head.emitted}
     return Sample(
         name=name,

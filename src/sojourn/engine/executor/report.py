@@ -13,6 +13,7 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
     """All sums so far, and how things stand now."""
     now, meter, workers = time.monotonic(), executor.meter, executor.workers
     meter.employs(workers.processors, now)
+    chain = executor.spec.chain
     held = any(worker.link in executor.loop.paused for worker in workers.all)
     return m.Report(
         vertex=executor.spec.place.vertex,
@@ -40,5 +41,5 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         idle=executor.receiver.open and workers.idle and executor.emitter.idle,
         exhausted=executor.exhausted,
         number=number,
-        stages=dict(zip(executor.spec.chain, meter.stages, strict=False)),
+        stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )
