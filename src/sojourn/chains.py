@@ -31,10 +31,6 @@ class Chain:
     def __call__(self, value: Any) -> Any:
         raise AssertionError(f"a chain is taken apart by its worker, not called with {value!r}")
 
-    @property
-    def __name__(self) -> str:
-        return " + ".join(stage.name for stage in self.stages)
-
 
 def behind(code: object) -> tuple[str, ...]:
     """The operators that share the workers of one with this code."""
