@@ -1,4 +1,4 @@
-"""Java's archive of the classes that Spark loads, which is most of what a start takes. The first
+"""Java's archive of the classes that Spark loads, whose loading takes much of a start. The first
 session of a machine has it written when its Java ends; later ones begin with it, and so do the
 Spark executors of a cluster on the same machine. Used by the session."""
 
