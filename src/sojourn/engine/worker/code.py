@@ -2,7 +2,7 @@
 worker's loop."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ _PIECE_BYTES = 1 << 30
 class Code(Protocol):
     """The user's code, whatever its form."""
 
-    def process(self, value: Any, shard: int) -> Iterable[Any]: ...
+    def process(self, value: Any, shard: int) -> Sequence[Any]: ...
     def process_bundle(self, values: list[Any], shard: int) -> list[Iterable[Any]]: ...
     def undo(self) -> None: ...
     def load(self, load: m.Load) -> None: ...
@@ -74,10 +74,12 @@ class OperatorCode:
         else:
             self.function = code
 
-    def process(self, value: Any, shard: int) -> Iterable[Any]:
+    def process(self, value: Any, shard: int) -> Sequence[Any]:
         if shard >= 0:
             self._take_state(shard)
-        return results_of(self.name, self.function(value))
+        found = results_of(self.name, self.function(value))
+        # One that fails half-way leaves no results, so they are gathered first.
+        return found if type(found) is tuple or type(found) is list else list(found)
 
     def process_bundle(self, values: list[Any], shard: int) -> list[Iterable[Any]]:
         if shard >= 0:
@@ -213,7 +215,7 @@ class SinkCode:
         sink.run = run
         sink.open(part, epoch, tuple(held))
 
-    def process(self, value: Any, shard: int) -> Iterable[Any]:  # noqa: ARG002
+    def process(self, value: Any, shard: int) -> Sequence[Any]:  # noqa: ARG002
         text = self.sink.write(value)
         return () if text is None else (text,)
 

@@ -8,6 +8,8 @@ from sojourn.topology import Output
 
 def results_of(name: str, returned: Any) -> Iterable[Any]:
     """The values that an operator has returned for one, whatever the form."""
+    if type(returned) is tuple or type(returned) is list:  # what most return
+        return returned
     if returned is None:
         return ()
     if isinstance(returned, Output):

@@ -24,21 +24,39 @@ class Router:
         for number, route in enumerate(routes):
             self.routes.setdefault(route.output, []).append((number, route))
         plain = self.routes[None]
-        self.only = plain[0][0] if len(plain) == 1 and plain[0][1].key is None else None
+        self.only = plain[0] if len(plain) == 1 else None
         self.groups: dict[tuple[int, int], m.Group] = {}
+        self.plain: m.Group | None = None  # of the only route, if it has no key
         self.bytes = 0
         self.ids = random.Random(seed)
 
     def send(self, results: Sequence[Any], root: int | None) -> int:
         """Address each value along every route that takes it, and gather the tuples made; returns
         what `gather` does. If one cannot be sent, none is."""
-        return self.gather(self.addressed(results), root)
+        # Most operators have one receiver, and most of their tuples one result and no trace.
+        if not results:
+            return 0
+        if self.only is None or root is not None or len(results) != 1:
+            return self.gather(self.addressed(results), root)
+        value = results[0]
+        if isinstance(value, Output):
+            return self.gather(self.addressed(results), root)
+        number, route = self.only
+        payload = values.dumps(value)
+        if route.key is None:
+            group = self.plain
+            if group is None:
+                group = self.plain = self._group(number, -1)
+        else:
+            shard = key_hash(route.key(value)) % route.shards
+            group = self._group(number, shard % route.executors)
+            group.shards.append(shard)
+        group.payloads.append(payload)
+        self.bytes += len(payload)
+        return 0
 
     def addressed(self, results: Sequence[Any]) -> list[Tuple]:
         """The tuples that values become, addressed; gathered only later."""
-        number = self.only
-        if number is not None and not any(isinstance(value, Output) for value in results):
-            return [(number, -1, -1, values.dumps(value)) for value in results]
         return [found for value in results for found in self._addressed(value)]
 
     def gather(self, addressed: list[Tuple], root: int | None) -> int:
@@ -46,9 +64,7 @@ class Router:
         `root`."""
         made = 0
         for number, executor, shard, payload in addressed:
-            group = self.groups.get((number, executor))
-            if group is None:
-                group = self.groups[number, executor] = m.Group(number, executor, [], [], [])
+            group = self._group(number, executor)
             if root is not None:
                 tuple_id = self.ids.getrandbits(63)
                 made ^= tuple_id
@@ -58,6 +74,12 @@ class Router:
             if shard >= 0:
                 group.shards.append(shard)
         return made
+
+    def _group(self, number: int, executor: int) -> m.Group:
+        group = self.groups.get((number, executor))
+        if group is None:
+            group = self.groups[number, executor] = m.Group(number, executor, [], [], [])
+        return group
 
     def _addressed(self, value: Any) -> Iterator[Tuple]:
         output = None
@@ -77,5 +99,5 @@ class Router:
     def collect(self) -> list[m.Group]:
         """What was gathered."""
         groups = list(self.groups.values())
-        self.groups, self.bytes = {}, 0
+        self.groups, self.plain, self.bytes = {}, None, 0
         return groups

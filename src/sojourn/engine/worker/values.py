@@ -12,6 +12,7 @@ import cloudpickle
 
 _classes: dict[tuple[str, str], type | Exception] = {}
 _own: set[type] = set()
+_plain_dumps = pickle.dumps
 
 
 def register(classes: list[tuple[str, str, bytes]]) -> None:
@@ -26,9 +27,9 @@ def register(classes: list[tuple[str, str, bytes]]) -> None:
 
 def dumps(value: Any) -> bytes:
     """Plain pickle where that will do."""
-    if type(value) not in _own:
+    if not _own or type(value) not in _own:
         try:
-            return pickle.dumps(value, protocol=5)
+            return _plain_dumps(value, 5)
         except (pickle.PicklingError, AttributeError):
             data = _dumps(value)
             _own.add(type(value))

@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from itertools import repeat
 
 from sojourn import durable
 from sojourn.engine.wire import messages as m
@@ -117,7 +118,7 @@ def serve(
                 answers.finish()
                 code.close()
                 return
-            case m.Open() | m.GoOn() | m.Stop():
+            case m.Open() | m.GoOn() | m.More() | m.Stop():
                 raise AssertionError(f"a worker that runs is told {message}")
 
 
@@ -151,37 +152,39 @@ def _process(
     acks: list[m.Ack] = []
     failed: list[m.DeadLetter] = []
     text: list[str] = []
-    total = 0.0
-    shards = work.shards or [-1] * len(work.payloads)
+    total = started = 0.0
+    shards = work.shards or repeat(-1)
     prints = isinstance(code, SinkCode)
+    loads, process, send = values.loads, code.process, router.send
     clock = time.perf_counter
     due = timer.due(len(work.payloads))
     measured = iter(sorted({due, *traces} - {-1}) if traces else (due,))
     next_measured = next(measured, -1)
     trace: Trace | None = None
     began = clock()
-    for index, payload in enumerate(work.payloads):
-        made, root, started = 0, None, 0.0
+    for index, (payload, shard) in enumerate(zip(work.payloads, shards, strict=False)):
+        root = None
         if index == next_measured:
             trace = traces.get(index)
             root = trace.root if trace else None
             started = clock()
         begun = False
         try:
-            value = values.loads(payload)
+            value = loads(payload)
             begun = True
-            # A tuple that fails half-way leaves no results, so they are gathered first.
-            results = list(code.process(value, shards[index]))
+            results = process(value, shard)
             if prints:
                 text += results
+                made = 0
             else:
-                made = router.send(results, root)
+                made = send(results, root)
         except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
             if isinstance(error, OSError) and error.errno in _OF_DISK:
                 return m.Fatal(_of_disk(error), user=False)  # no fault of the tuple's
             if not keep_going:
                 return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
             failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
+            made = 0
             if begun:
                 code.undo()
         if index == next_measured:
