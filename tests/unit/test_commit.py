@@ -207,7 +207,7 @@ class Node:
             value = b"%s%d" % (self.name.encode(), self.read)
             self.read += 1
             groups = self.results(value)
-            far.answers.append(m.Fed(groups, [], 1, 0, 0.0, 0.0, 0.0))
+            far.answers.append(m.Fed(groups, [], 1, 0, 0.0, 0.0, 0.0, False))
 
     def answer(self, worker: Worker) -> bool:
         """Let a worker's next answer arrive."""

@@ -58,11 +58,15 @@ def test_large_values_are_read_ahead_as_bytes_allow() -> None:
     read(17)
     reader.learn(1 << 20)
     assert reader.allowed == 4
-    for _ in range(12):
-        reader.take()  # what was read before it was known how large values are goes first
+
+    def take(count: int) -> None:
+        for _ in range(count):
+            reader.ahead.popleft()
+            reader.taken()
+
+    take(12)  # what was read before it was known how large values are goes first
     read(17)
-    for _ in range(2):  # half of what is allowed is left, so the reader goes on
-        reader.take()
+    take(2)  # half of what is allowed is left, so the reader goes on
     read(19)
     reader.learn(1 << 19)
     assert reader.allowed == 8
@@ -94,6 +98,7 @@ def test_a_source_goes_on_where_it_was_cut(arrivals: Any) -> None:
         numbers: list[int] = []
         while len(numbers) < 20:
             numbers += told(m.decode_from_worker(reader.read() or b""))
+            send_frame(ours, m.encode(m.More()))
         send_frame(ours, m.encode(m.Save(1, "", True, False)))
         message = m.decode_from_worker(reader.read() or b"")
         while not isinstance(message, m.Saved):
@@ -107,6 +112,35 @@ def test_a_source_goes_on_where_it_was_cut(arrivals: Any) -> None:
     assert again.times is not None
     if len(numbers) < 60:
         assert next(again.times)[0] == pytest.approx(whole[len(numbers)])
+
+
+def test_what_comes_due_before_more_is_asked_for_is_sent_together() -> None:
+    made = Feeder(sj.sources.iterable(lambda: range(10)), (ROUTE,), b"", 0.0, 1 << 20)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        thread = threading.Thread(target=made.run, args=(theirs, FrameReader(theirs)))
+        thread.start()
+        reader = FrameReader(ours)
+        first = told(m.decode_from_worker(reader.read() or b""))
+        made.reader.join()  # all is read
+        send_frame(ours, m.encode(m.Save(1, "", False, False)))
+        answers = [m.decode_from_worker(reader.read() or b"") for _ in range(2)]
+        assert [type(answer) for answer in answers] == [m.Cut, m.Saved]  # and nothing sent
+        send_frame(ours, m.encode(m.More()))
+        rest = told(m.decode_from_worker(reader.read() or b"")) if len(first) < 10 else []
+        assert first + rest == list(range(10))
+        send_frame(ours, m.encode(m.Close()))
+        thread.join()
+
+
+def test_it_is_told_when_more_is_due_than_a_message_takes() -> None:
+    most = module._MAX_AT_ONCE
+    made = Feeder(sj.sources.iterable(lambda: range(most + 1)), (ROUTE,), b"", 0.0, 1 << 20)
+    made.reader.learn(10.0)
+    made.reader.start()
+    made.reader.join()
+    sent = [made._send_due(0.0), made._send_due(0.0)]
+    assert [(fed.read, fed.more) for fed in sent if fed is not None] == [(most, True), (1, False)]
 
 
 def told(message: m.FromWorker) -> list[int]:

@@ -30,7 +30,6 @@ from sojourn.engine.worker.host import ask_for_worker, start_host
 
 _BACKLOG_BYTES = 1 << 20
 _WORKER_BYTES = 1 << 20
-_SOURCE_BYTES = 1 << 14  # what is not read must stay with the source, which may shed it
 _FINISH_S = 10.0
 _FEEDBACK_ROWS = 16  # feedback that may wait before the first source has to
 _EARLY_ROWS = 16  # rows that may wait until we have made our cut
@@ -67,6 +66,7 @@ class ElasticExecutor:
             seal,
             lambda row: self.channel.send(m.Feedback(row)),
             (spec.max_queue, spec.queue_bytes),
+            spec.most_rest_s,
         )
         own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]
         self.workers = Workers(
@@ -158,7 +158,8 @@ class ElasticExecutor:
             self.channel.read_monitor()
 
     def _timeout(self) -> float | None:
-        due = (self.emitter.due, self.tracing.next_s, self.finish_at, self.channel.lost_at)
+        asked = not self.emitter.is_free and any(worker.waits for worker in self.workers.all)
+        due = (self.emitter.due(asked), self.tracing.next_s, self.finish_at, self.channel.lost_at)
         waits = [t - time.monotonic() for t in due if t is not None]
         return max(0.0, min(waits)) if waits else None
 
@@ -196,8 +197,8 @@ class ElasticExecutor:
         self.workers.put(bundle)
 
     def _hold_back(self) -> None:
-        """Read from the task, or from the source, only while there is room: the sockets and
-        Spark's buffers behind them carry the pressure back."""
+        """Read from the task, or ask the source for more, only while there is room: the sockets
+        and Spark's buffers behind them carry the pressure back."""
         spec, task, emitter = self.spec, self.receiver.task, self.emitter
         full = (
             self.workers.waiting >= spec.max_queue
@@ -212,22 +213,31 @@ class ElasticExecutor:
         )
         full = full and self.finish_at is None
         if spec.kind == "source":
-            for worker in self.workers.all:
-                self.loop.pause(worker.link, full and not worker.saving)
+            if not full:
+                self._ask_for_more()
         elif task is not None:
             # While all is held nothing drains, and the end of the batch must still be read.
             full = full and not self.workers.hold
             self.loop.pause(task, full or not self.receiver.open)
 
+    def _ask_for_more(self) -> None:
+        """What would only wait here stays with the source, which sends it together and may shed it;
+        but a full bundle is always in the making."""
+        emitter = self.emitter
+        for worker in self.workers.all:
+            making = worker.has_more and emitter.count < self.spec.max_bundle
+            if worker.waits and (making or emitter.is_free):
+                worker.waits = False
+                worker.link.send(m.encode(m.More()))
+
     # workers
 
     def _start_worker(self) -> Link:
-        size = _SOURCE_BYTES if self.spec.kind == "source" else _WORKER_BYTES
         try:
-            sock = ask_for_worker(self.control, size)
+            sock = ask_for_worker(self.control, _WORKER_BYTES)
         except (BrokenPipeError, ConnectionResetError):
             raise Fault(f"{self.what}: the process that makes its workers is gone") from None
-        link = Link(sock, size) if self.spec.kind == "source" else Link(sock)
+        link = Link(sock)
         self.loop.add(link, lambda: self._read_worker(link))
         assert self.welcome is not None
         link.send(m.encode(m.Open(self.welcome.position, self.welcome.held)))
@@ -269,6 +279,7 @@ class ElasticExecutor:
                 self.meter.read(message.read, message.gap_s, message.gap_s2)
                 self.meter.schedule(message.intended_s, time.monotonic())
                 self.meter.shed += message.shed
+                worker.waits, worker.has_more = True, message.more
                 self._emit(worker, message.groups)
                 self.tracing.note(message.roots, [])
             case m.Exhausted():

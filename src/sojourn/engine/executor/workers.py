@@ -46,6 +46,8 @@ class Worker:
     cutting: bool = False  # it was told of a cut and has not answered
     saving: bool = False  # nor said that all is on disk
     saves_to: str = ""  # the name of the file
+    waits: bool = False  # a source's, which sends nothing before it is told
+    has_more: bool = False  # and has more than it could send
 
 
 @dataclass

@@ -79,6 +79,10 @@ class GoOn(msgspec.Struct, array_like=True, tag="go_on"):
     """What was held goes on."""
 
 
+class More(msgspec.Struct, array_like=True, tag="more"):
+    """The answer to Fed, once there is use for more: a source sends nothing before."""
+
+
 class Stop(msgspec.Struct, array_like=True, tag="stop"):
     """A source reads and sends no more."""
 
@@ -87,7 +91,7 @@ class Close(msgspec.Struct, array_like=True, tag="close"):
     """Finish."""
 
 
-ToWorker = Open | Work | Save | Load | TakeShard | GiveShard | GoOn | Stop | Close
+ToWorker = Open | Work | Save | Load | TakeShard | GiveShard | GoOn | More | Stop | Close
 
 
 class Group(msgspec.Struct, array_like=True):
@@ -144,8 +148,9 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
 
 
 class Fed(msgspec.Struct, array_like=True, tag="fed"):
-    """What a source read: output, trees begun, when the last value was meant to arrive, and the
-    moments of the gaps between intended arrivals."""
+    """What a source read: output, trees begun, when the last value was meant to arrive, the
+    moments of the gaps between intended arrivals, and whether more is due than one message takes.
+    """
 
     groups: list[Group]
     roots: list[Root]
@@ -154,6 +159,7 @@ class Fed(msgspec.Struct, array_like=True, tag="fed"):
     intended_s: float
     gap_s: float
     gap_s2: float
+    more: bool
 
 
 class Exhausted(msgspec.Struct, array_like=True, tag="exhausted"):

@@ -55,16 +55,17 @@ class _Reader(threading.Thread):
         self.finished = True
         os.eventfd_write(self.wake, 1)
 
-    def take(self) -> tuple[Any, Any, float]:
-        item = self.ahead.popleft()
+    def taken(self) -> None:
+        """Values were taken: read on if there is much room."""
         if not self.room.is_set() and len(self.ahead) <= self.allowed // 2:
             self.room.set()
-        return item
 
     def learn(self, mean_bytes: float) -> None:
         """Values are so large: read on as far ahead as that leaves room for."""
-        self.allowed = max(1, min(_READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
-        self.room.set()
+        allowed = max(1, min(_READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
+        if allowed > self.allowed:
+            self.room.set()
+        self.allowed = allowed
 
 
 class Feeder:
@@ -95,11 +96,12 @@ class Feeder:
         self.chance = 1.0
         self.mean_bytes = 0.0
         self.held = self.stopped = False
+        self.asked = True
 
     @property
     def sending(self) -> bool:
         """Whether values may be sent."""
-        return not self.held and not self.stopped
+        return self.asked and not self.held and not self.stopped
 
     def run(self, sock: socket.socket, frames: FrameReader) -> None:
         """Until told to close or the executor is gone."""
@@ -109,7 +111,8 @@ class Feeder:
         while True:
             wait = self._seconds_to_next(time.monotonic()) if self.sending else None
             wait = 0.0 if frames.has_frame else wait
-            readable, _, _ = select.select([sock.fileno(), self.reader.wake], [], [], wait)
+            watched = [sock.fileno(), self.reader.wake] if self.sending else [sock.fileno()]
+            readable, _, _ = select.select(watched, [], [], wait)
             if self.reader.wake in readable:
                 os.eventfd_read(self.reader.wake)
             if sock.fileno() in readable or frames.has_frame:
@@ -123,6 +126,7 @@ class Feeder:
             if self.sending:
                 fed = self._send_due(time.monotonic())
                 if fed is not None:
+                    self.asked = False
                     send_frame(sock, m.encode(fed))
                 if self.reader.error is not None and not self.reader.ahead:
                     raise self.reader.error
@@ -139,6 +143,8 @@ class Feeder:
                 self.held = hold
             case m.GoOn():
                 self.held = False
+            case m.More():
+                self.asked = True
             case m.Stop():
                 self.stopped = True
             case m.Close():
@@ -165,38 +171,49 @@ class Feeder:
 
     def _send_due(self, now: float) -> m.Fed | None:
         roots: list[m.Root] = []
-        read = shed = 0
+        count = shed = 0
         gap_s = gap_s2 = 0.0
-        intended = now
         gaps = -1 if self.last is None else 0  # before the first there is none
-        draw = self.router.ids.random
-        while self.reader.ahead and read < _MAX_AT_ONCE and self.router.bytes < _MAX_BYTES:
-            intended = self._intended(now)
-            if intended > now:
+        ahead, paced, router = self.reader.ahead, self.times is not None, self.router
+        draw, chance, send = router.ids.random, self.chance, router.send
+        last, shed_after = self.last, self.source.shed_after
+        more = True
+        while count < _MAX_AT_ONCE and router.bytes < _MAX_BYTES:
+            more = bool(ahead)
+            if not more:
                 break
-            value, self.position, _ = self.reader.take()
-            if self.due is not None:
+            if paced:
+                intended = self._intended(now)
+                if intended > now:
+                    more = False
+                    break
+                assert self.due is not None
                 (self.offset, self.expected), self.due = self.due, None
-            self.count += 1
-            read += 1
-            gap = 0.0 if self.last is None else max(0.0, intended - self.last)
-            self.last = intended
+                value, self.position, _ = ahead.popleft()
+            else:
+                value, self.position, intended = ahead.popleft()
+            count += 1
+            gap = 0.0 if last is None else max(0.0, intended - last)
+            last = intended
             gap_s += gap
             gap_s2 += gap * gap
-            if self.source.shed_after is not None and now - intended > self.source.shed_after:
+            if shed_after is not None and now - intended > shed_after:
                 shed += 1
                 continue
-            root = self.router.ids.getrandbits(63) if draw() < self.chance else None
-            made = self.router.send((value,), root)
+            root = router.ids.getrandbits(63) if draw() < chance else None
+            made = send((value,), root)
             if root is not None:
                 roots.append(m.Root(root, made, intended))
-        if not read:
+        if not count:
             return None
-        self._learn_pace(gaps + read, gap_s)
-        if read > shed:
-            self.mean_bytes += 0.5 * (self.router.bytes / (read - shed) - self.mean_bytes)
+        self.reader.taken()
+        self.count += count
+        self.last = last
+        self._learn_pace(gaps + count, gap_s)
+        if count > shed:
+            self.mean_bytes += 0.5 * (router.bytes / (count - shed) - self.mean_bytes)
             self.reader.learn(self.mean_bytes)
-        return m.Fed(self.router.collect(), roots, read, shed, self.last or now, gap_s, gap_s2)
+        return m.Fed(router.collect(), roots, count, shed, last or now, gap_s, gap_s2, more)
 
     def _learn_pace(self, gaps: int, gap_s: float) -> None:
         """Each tuple is tracked with the same chance, such that about `tracked_per_s` of them are:
