@@ -6,7 +6,7 @@ it. Fed by `configuration`; used by the engine and by control."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from sojourn.errors import InputError
@@ -79,6 +79,10 @@ class _Checked:
                 knob.check(value)
 
 
+REST_S = 0.005  # unless set, or derived from the target
+_LONGEST_REST_S = 0.01  # more saves little
+
+
 @dataclass(frozen=True)
 class EngineSettings(_Checked):
     """How the engine runs a topology."""
@@ -105,7 +109,15 @@ class EngineSettings(_Checked):
         "How long a stop waits for tuples in flight; what is left is kept in the checkpoint.",
     )
     max_bundle: int = _knob(
-        "maxBundle", "count", 500, "Tuples that travel together at most.", least=1
+        "maxBundle", "count", 2_000, "Tuples that travel together at most.", least=1
+    )
+    max_rest_s: float | None = _knob(
+        "maxRest",
+        "duration",
+        None,
+        "How long tuples wait at most at each executor they pass, to travel together while many "
+        "come. Unless set, such that all these waits together take a tenth of the target, up to "
+        "10ms each; without a target, 5ms.",
     )
     max_queue: int = _knob(
         "maxQueue",
@@ -148,6 +160,12 @@ class EngineSettings(_Checked):
         "How long to wait for a cluster's task slots.",
         least=0.001,
     )
+
+    def for_target(self, max_sojourn_s: float | None, hops: int) -> "EngineSettings":
+        """What is not set and follows from the target, for tuples that pass so many executors."""
+        if self.max_rest_s is not None or max_sojourn_s is None:
+            return self
+        return replace(self, max_rest_s=min(_LONGEST_REST_S, 0.1 * max_sojourn_s / max(hops, 1)))
 
 
 @dataclass(frozen=True)

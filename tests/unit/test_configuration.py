@@ -86,7 +86,11 @@ def test_defaults_are_what_is_promised() -> None:
     assert (control.change_interval_s, control.quiet_s, control.headroom) == (10.0, 30.0, 0.15)
     assert (control.model, control.smoothing, control.percentile) == ("auto", "window", None)
     assert (engine.commit_s, engine.batch_s, engine.drain_s) == (5.0, 3600.0, 5.0)
-    assert (engine.max_bundle, engine.max_queue, engine.max_queue_bytes) == (500, 10_000, 32 << 20)
+    assert (engine.max_bundle, engine.max_queue, engine.max_queue_bytes) == (
+        2_000,
+        10_000,
+        32 << 20,
+    )
     assert (engine.tracked_per_s, engine.timed_every, engine.max_restarts) == (200.0, 1, 5)
 
 
@@ -100,3 +104,20 @@ def test_only_targets_may_change_while_it_runs() -> None:
 def test_the_reference_page_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "settings.md"
     assert page.read_text(encoding="utf-8") == configuration.reference()
+
+
+@pytest.mark.parametrize(
+    ("given", "target", "hops", "expected"),
+    [
+        (None, None, 4, None),
+        (None, 0.15, 3, 0.005),
+        (None, 60.0, 3, 0.01),
+        (None, 0.05, 0, 0.005),
+        (0.002, 0.15, 3, 0.002),
+    ],
+)
+def test_what_the_target_leaves_is_how_long_tuples_may_gather(
+    given: float | None, target: float | None, hops: int, expected: float | None
+) -> None:
+    settings = EngineSettings(max_rest_s=given).for_target(target, hops)
+    assert settings.max_rest_s == (expected and pytest.approx(expected))

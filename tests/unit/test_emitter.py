@@ -184,9 +184,9 @@ def test_bundles_of_one() -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_bundle_is_full_at_64_kib(at_once: bool) -> None:
+def test_a_bundle_is_full_at_256_kib(at_once: bool) -> None:
     made = rig()
-    payloads = [bytes([i]) * 30_000 for i in range(7)]
+    payloads = [bytes([i]) * 120_000 for i in range(7)]
     if at_once:
         made.emitter.add([group(*payloads)])
     else:
@@ -200,9 +200,9 @@ def test_a_bundle_is_full_at_64_kib(at_once: bool) -> None:
 
 def test_a_tuple_larger_than_a_bundle_goes_whole() -> None:
     made = rig()
-    made.emitter.add([group(b"x" * 200_000, b"y")])
+    made.emitter.add([group(b"x" * 300_000, b"y")])
     made.flush()
-    assert [list(map(len, bundle.payloads)) for _, bundle in made.bundles()] == [[200_000], [1]]
+    assert [list(map(len, bundle.payloads)) for _, bundle in made.bundles()] == [[300_000], [1]]
 
 
 def test_every_receiver_gets_its_turn() -> None:
@@ -372,16 +372,16 @@ def one(route: int = 0) -> list[m.Group]:
 def test_the_way_out_rests_after_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, made = Clock(monkeypatch), rig()
     made.emitter.open()
-    made.emitter.took_s = 0.0004
+    made.emitter.took_s = 0.0002
     made.emitter.add(one())
     made.emitter.flush(made.way)
     assert len(made.way.sent) == 1, "after a quiet spell a tuple goes at once"
-    assert made.emitter.due is None
+    assert made.emitter.due(False) is None
     for _ in range(3):
         made.emitter.add(one())
         made.emitter.flush(made.way)
     assert len(made.way.sent) == 1
-    assert made.emitter.due == pytest.approx(100.004)
+    assert made.emitter.due(False) == pytest.approx(100.004)
     clock.now = 100.0041
     made.emitter.flush(made.way)
     assert len(made.way.sent) == 2, "what came meanwhile has become one bundle"
@@ -409,7 +409,7 @@ def test_feedback_rests_too_so_that_bundles_form(monkeypatch: pytest.MonkeyPatch
     for _ in range(3):
         made.emitter.add(one(1))
         made.emitter.flush(None)
-    assert (made.handed, made.emitter.due) == ([], 101.0)
+    assert (made.handed, made.emitter.due(False)) == ([], 101.0)
     clock.now = 101.0
     made.emitter.flush(None)  # it goes by the driver, with or without a task
     (row,) = made.handed
@@ -455,12 +455,28 @@ def test_what_is_passed_on_has_rested_where_it_comes_from(monkeypatch: pytest.Mo
     assert made.emitter.free_at == 101.0
 
 
+def test_what_is_asked_for_can_go_once_the_way_has_rested(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, made = Clock(monkeypatch), rig()
+    made.emitter.open()
+    made.emitter.took_s = 0.0002
+    found = [(made.emitter.is_free, made.emitter.due(True))]
+    made.emitter.add(one())
+    made.emitter.flush(made.way)
+    found.append((made.emitter.is_free, made.emitter.due(True)))
+    clock.now = 100.0041
+    found.append((made.emitter.is_free, made.emitter.due(True)))
+    made.emitter.shut()
+    found.append((made.emitter.is_free, made.emitter.due(True)))
+    rested = pytest.approx(100.004)
+    assert found == [(True, 0.0), (False, rested), (True, rested), (False, None)]
+
+
 def test_nothing_is_due_while_all_is_held_or_spark_takes_nothing() -> None:
     made = rig()
     made.emitter.add(one())
-    found = [made.emitter.due]
+    found = [made.emitter.due(False)]
     made.emitter.open()
-    found.append(made.emitter.due)
+    found.append(made.emitter.due(False))
     made.emitter.hold = True
-    found.append(made.emitter.due)
+    found.append(made.emitter.due(False))
     assert found == [None, 0.0, None]

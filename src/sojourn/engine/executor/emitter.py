@@ -18,15 +18,15 @@ from sojourn.engine.executor.on_error import Fault
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Row, Seal, Trace, Way
 from sojourn.engine.wire.layout import Route, next_partition
+from sojourn.settings import REST_S
 
 WINDOW = 4  # rows that Spark may not have taken yet
-# A row takes as long to be taken as its CPU is worth and others leave. The way out rests so many
-# times that, so that rows take up a small share of the time; but not much longer than a moment that
-# tuples may well wait, and once for what is sent to many receivers at a time.
-_REST = 10
-_MOST_REST_S = 0.005
+# A row costs all processes together about four times the CPU that passes until it is taken. The way
+# out rests so many times that, so that its rows cost a fifth of a core at most; but not much longer
+# than tuples may wait, and once for what is sent to many receivers at a time.
+_REST = 20
 _SMOOTH = 0.05
-_BUNDLE_BYTES = 1 << 16
+_BUNDLE_BYTES = 1 << 18
 _LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
 
 
@@ -46,7 +46,7 @@ class Emitter:
     """Outgoing bundles by receiver, oldest first. Every row carries the interval it is sent in and
     its number on its way; `sent` has the last number of each way. A row is kept until its receiver
     has confirmed it, as a commit may have to log it. `queue` is how much may wait, in tuples and in
-    bytes."""
+    bytes; `most_rest_s`, how long because the way out rests."""
 
     def __init__(
         self,
@@ -59,8 +59,9 @@ class Emitter:
         seal: Seal,
         hand_over: Callable[[bytes], None],
         queue: tuple[int, int] = (sys.maxsize, sys.maxsize),
+        most_rest_s: float = REST_S,
     ) -> None:
-        self.queue = queue
+        self.queue, self.most_rest_s = queue, most_rest_s
         self.ways = {feedback: Way(number, feedback) for feedback in (False, True)}
         self.routes, self.level, self.lanes, self.meter = routes, level, lanes, meter
         self.max_bundle = max_bundle
@@ -100,13 +101,18 @@ class Emitter:
         if sent_s:
             self.took_s += _SMOOTH * (time.monotonic() - sent_s - self.took_s)
 
-    @property
-    def due(self) -> float | None:
-        """When what waits can be sent, if it only waits for the way to have rested."""
-        if self.hold or not self.waiting:
+    def due(self, asked: bool) -> float | None:
+        """When what waits, or what is `asked` for, can be sent, if it only waits for the way to
+        have rested."""
+        if self.hold or not (self.waiting or asked):
             return None
         loops = any(self.routes[route].feedback for route, _ in self.waiting)
         return self.free_at if loops or self.window > 0 else None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether what comes now goes at once."""
+        return not self.hold and self.window > 0 and time.monotonic() >= self.free_at
 
     @property
     def idle(self) -> bool:
@@ -170,7 +176,7 @@ class Emitter:
                     rows += not full
                     sending = True
         if rows:
-            rest_s = min(rows * _REST * self.took_s, _MOST_REST_S + rows * self.took_s)
+            rest_s = min(rows * _REST * self.took_s, self.most_rest_s + rows * self.took_s)
             self.free_at = now + rest_s
 
     def _send_next(self, key: tuple[int, int], link: Link | None) -> None:

@@ -53,6 +53,7 @@ class ExecutorSpec:
     max_bundle: int
     max_queue: int
     queue_bytes: int
+    most_rest_s: float
     bundled: bool  # its code takes as many tuples at once as wait
     chain: tuple[str, ...]  # the operators behind it that share its workers
     secret: bytes
