@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sojourn.engine.spark.clock import ticks
+from sojourn.engine.spark import clock as module
 from sojourn.engine.spark.session import AT_START, PER_QUERY, wait_for_slots
 from sojourn.engine.spark.task import SCHEMA, pushed
 from sojourn.errors import InputError
@@ -27,7 +27,8 @@ class Clock:
         self.spark, self.checkpoint = spark, checkpoint
 
     def rows(self, partitions: int) -> Any:
-        return ticks(self.spark, partitions)
+        self.made = module.Clock(self.spark, partitions)
+        return self.made.rows
 
     def committed(self) -> int:
         """The last batch in Spark's log of commits."""
@@ -71,8 +72,9 @@ def noting(path: str) -> Any:
         ended = threading.Event()
 
         def drain() -> None:
-            for _ in batches:
-                continue
+            for batch in batches:
+                if batch.num_rows:
+                    Path(path, f"{name}-row").touch()
             ended.set()
 
         threading.Thread(target=drain, daemon=True).start()
@@ -109,6 +111,28 @@ def test_a_clock_without_rows_drives_batches(spark: SparkSession, tmp_path: Path
         await_file(notes / "1-0-start", query)
     finally:
         query.stop()
+
+
+def test_a_row_makes_the_clock_sleep(spark: SparkSession, tmp_path: Path) -> None:
+    """It goes no further, and a query that is stopped does not wait."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    clock = Clock(spark, tmp_path / "checkpoint")
+    spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
+    query = start(clock, clock.rows(1).mapInArrow(noting(str(notes)), SCHEMA), 1)
+    try:
+        await_file(notes / "0-0-start", query)
+        clock.made.sleep(module._AWAKE_S + 0.1)
+        await_file(notes / "0-0-end", query)
+        assert not (notes / "0-0-row").exists()
+        await_file(notes / "1-0-start", query)
+        clock.made.sleep(3600.0)
+        query.awaitTermination(3)
+        assert not (notes / "1-0-end").exists(), "a batch of a second goes on"
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert query.recentProgress[0]["numInputRows"] == 1
 
 
 def test_a_stopped_batch_is_not_committed_and_runs_again(

@@ -18,7 +18,7 @@ from sojourn.engine.driver.commit import Committer
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.justice import Justice
 from sojourn.engine.driver.record import state_root
-from sojourn.engine.spark.clock import ticks
+from sojourn.engine.spark.clock import Clock
 from sojourn.engine.spark.session import wait_for_slots
 from sojourn.engine.spark.task import SCHEMA, pushed, starter
 from sojourn.engine.wire import messages as m
@@ -70,6 +70,7 @@ class Supervisor(threading.Thread):
         self.commit_s = plan.settings.commit_s
         self.safe_s = time.monotonic()  # all that was done before is committed
         self.query: StreamingQuery | None = None
+        self.clock: Clock  # of the query
         self.at_rest = True  # all that was done is committed, and no query runs
         self.error: str | None = None
         self.restarts = 0
@@ -185,7 +186,8 @@ class Supervisor(threading.Thread):
             self.justice.suspects,
             self.justice.guilty(record.number),
         )
-        rows = ticks(self.spark, tasks[0].partitions).mapInArrow(tasks[0], SCHEMA)
+        self.clock = Clock(self.spark, tasks[0].partitions)
+        rows = self.clock.rows.mapInArrow(tasks[0], SCHEMA)
         for task in tasks[1:]:
             rows = pushed(rows.repartitionById(task.partitions, "pid"), starter(plan.secret))
             rows = rows.mapInArrow(task, SCHEMA)
@@ -207,6 +209,7 @@ class Supervisor(threading.Thread):
         self._wait(lambda: hub.complete() or self.stopping.is_set(), _JOIN_S)
         if hub.complete():
             self.short_since_s = None
+            self.clock.sleep(self.plan.settings.batch_s)
             self.started.set()
         elif not (self._cannot_go_on or self.stopping.is_set()):
             raise TimeoutError(f"not all of its executors came up within {_JOIN_S:.0f} s")
@@ -244,6 +247,7 @@ class Supervisor(threading.Thread):
         if self._is_to_relocate():
             return False
         self._wait(lambda: hub.complete() or hub.moved, _JOIN_S)
+        self.clock.sleep(self.plan.settings.batch_s)
         return hub.go_on()
 
     def _is_to_relocate(self) -> bool:

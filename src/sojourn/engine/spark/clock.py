@@ -3,19 +3,38 @@ ends, and nothing else. Everything here that is Spark's inside is checked by a c
 
 `LowLatencyMemoryStream` ends its input when a batch's time is over. The clock is a stage of one
 partition, because the number of partitions of a source is fixed by the checkpoint; sources follow
-behind a shuffle and may be any number."""
+behind a shuffle and may be any number.
+
+While it has no row, the stream's reader asks the driver for one a hundred times a second, which
+costs a tenth of a core. So for each batch it gets one, and where that is read it makes the reader
+sleep until shortly before the batch is over."""
 
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+_AWAKE_S = 1.0  # before a batch's end; one that ends late does no harm
 
-def ticks(spark: SparkSession, partitions: int) -> DataFrame:
-    """The clock's rows, of which there are none, spread over so many partitions."""
-    jvm: Any = spark._jvm
-    stream = jvm.org.apache.spark.sql.execution.streaming.sources.LowLatencyMemoryStream.apply(
-        spark._jsparkSession, 1, jvm.org.apache.spark.sql.Encoders.LONG()
-    )
-    rows = DataFrame(stream.toDF(), spark).select(F.lit(0).alias("pid"), F.col("value"))
-    return rows.repartitionById(partitions, "pid")
+
+class Clock:
+    """Its rows, of which none gets further than the clock, spread over so many partitions."""
+
+    def __init__(self, spark: SparkSession, partitions: int) -> None:
+        jvm: Any = spark._jvm
+        self.jvm = jvm
+        sources = jvm.org.apache.spark.sql.execution.streaming.sources
+        self.stream = sources.LowLatencyMemoryStream.apply(
+            spark._jsparkSession, 1, jvm.org.apache.spark.sql.Encoders.LONG()
+        )
+        rows = DataFrame(self.stream.toDF(), spark)
+        rows = rows.where("java_method('java.lang.Thread', 'sleep', value) = 'passed on'")
+        rows = rows.select(F.lit(0).alias("pid"), F.col("value"))
+        self.rows = rows.repartitionById(partitions, "pid")
+
+    def sleep(self, batch_s: float) -> None:
+        """A batch of that length has begun."""
+        sleep_ms = round((batch_s - _AWAKE_S) * 1000)
+        if sleep_ms > 0:
+            row = self.jvm.java.util.stream.LongStream.of(sleep_ms).boxed().toList()
+            self.stream.addData(self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(row))

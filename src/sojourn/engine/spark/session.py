@@ -39,6 +39,7 @@ PER_QUERY = {
     "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2",
     "spark.sql.execution.pandas.udf.buffer.size": "256",
+    "spark.sql.codegen.wholeStage": "false",
 }
 _DEFAULTS = {
     "spark.python.daemon.module": "sojourn.engine.spark.daemon",
