@@ -1,6 +1,6 @@
 """What the engine costs and how fast it is, as ratios within one run.
 
-    python benchmarks/engine.py [--json] [--quick] [latency throughput resize boundary …]
+    python benchmarks/engine.py [--json] [--quick] [latency throughput resize boundary idle …]
 
     latency     a chain of three no-op operators at 50 tuples/s, against the same chain in plain
                 PySpark micro-batches with the same three shuffles
@@ -8,6 +8,7 @@
                 CPU per tuple against the same functions with the same pickling in one process
     resize      2 → 8 → 2 processors under load: how soon it takes effect, what tuples notice
     boundary    how long tuples stall where a batch of Spark's ends, once an hour by default
+    idle        what the chain costs while nothing comes, of a core, by kind of process: at most 5 %
     commit      what commits cost: benchmarks/commits.py
     soak        at half load with keyed state, resizes and commits: does anything grow?
                 benchmarks/soak.py; only run when named
@@ -21,6 +22,7 @@ import pickle
 import resource
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,6 +37,8 @@ from sojourn.engine.driver.running import Running
 from sojourn.engine.spark.session import session
 
 PAD = "x" * 100
+KINDS = ("driver", "jvm", "spark python", "executors")
+IDLE = 0.05  # of a core
 
 
 def same(value: Any) -> tuple[Any]:
@@ -211,6 +215,25 @@ def boundary(spark: SparkSession, batches: int) -> dict[str, Any]:
     }
 
 
+def idle(spark: SparkSession, seconds: float) -> dict[str, Any]:
+    """CPU of all processes while the source has nothing to read."""
+
+    def one() -> Iterator[int]:
+        yield 0
+        threading.Event().wait()
+
+    with sj.start(chain(sj.sources.iterable(one)), spark=spark) as running:
+        running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+        running.hub.wait(lambda: False, 10)
+        before, began = {kind: cpu_seconds(kind) for kind in KINDS}, time.monotonic()
+        running.hub.wait(lambda: False, seconds)
+        took = time.monotonic() - began
+        cores = {kind: (cpu_seconds(kind) - before[kind]) / took for kind in KINDS}
+    total = sum(cores.values())
+    missed = [f"idle: {total:.1%} of a core, {IDLE:.0%} allowed"] if total > IDLE else []
+    return {"core": total, "by_kind": cores, "missed": missed}
+
+
 def main() -> None:
     """Run what is asked for; end with code 1 where a figure misses its bound."""
     parser = argparse.ArgumentParser(
@@ -221,7 +244,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="shorter runs")
     parser.add_argument("--minutes", type=int, help="length of the soak, instead of 60")
     options = parser.parse_args()
-    parts = options.parts or ["latency", "throughput", "resize", "boundary"]
+    parts = options.parts or ["latency", "throughput", "resize", "boundary", "idle"]
     seconds = 10 if options.quick else 30
     spark = session(None, "local[8]", 8, "benchmark", 10)
     work: dict[str, Callable[[], dict[str, Any]]] = {
@@ -229,6 +252,7 @@ def main() -> None:
         "throughput": lambda: throughput(spark, 100_000 if options.quick else 400_000),
         "resize": lambda: resize(spark, seconds),
         "boundary": lambda: boundary(spark, 2 if options.quick else 6),
+        "idle": lambda: idle(spark, seconds),
         "commit": lambda: commit(spark, seconds),
         "soak": lambda: soak(spark, options.minutes or (4 if options.quick else 60)),
     }
@@ -256,9 +280,8 @@ def main() -> None:
             )
             if worst > most:
                 missed.append(f"resize: {name} {worst:.1f}, bound {most}")
-    missed += results.get("commit", {}).get("missed", []) + results.get("soak", {}).get(
-        "missed", []
-    )
+    for result in results.values():
+        missed += result.get("missed", [])
     if missed:
         sys.exit("missed: " + "; ".join(missed))
 

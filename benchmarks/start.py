@@ -1,0 +1,105 @@
+"""How long a start takes: from `sj.start` in a new process to the first result, and where the time
+goes.
+
+    python benchmarks/start.py [--runs 5] [--json FILE]
+
+Each run is a process of its own that runs the chain of three no-op operators on local Spark. The
+first run only warms the disk, and writes the archive of Spark's classes if there is none.
+
+Rule: the median of the others is below 6 s.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+MOST_S = 6.0
+LEGS = ("spark", "query", "executors", "first")
+TOLD = {
+    "spark": "Java and Spark's session",
+    "query": "plan and start of the query",
+    "executors": "Spark's Python workers, executors and their workers",
+    "first": "first tuple through all operators",
+}
+
+
+def noted(owner: Any, name: str, marks: dict[str, float], mark: str) -> None:
+    """Note when a function has returned."""
+    function = getattr(owner, name)
+
+    def timed(*arguments: Any) -> Any:
+        found = function(*arguments)
+        marks[mark] = time.monotonic()
+        return found
+
+    setattr(owner, name, timed)
+
+
+def one(first: Path) -> dict[str, float]:
+    """Seconds of every leg, in a process that has done nothing yet."""
+    began = time.monotonic()
+    import sojourn as sj
+    from sojourn.engine.driver import running as module
+    from sojourn.engine.driver.supervisor import Supervisor
+
+    marks = {"import": time.monotonic()}
+    noted(module, "session", marks, "spark")
+    noted(Supervisor, "_start_query", marks, "query")
+
+    def same(value: int) -> tuple[int]:
+        return (value,)
+
+    def last(value: int) -> None:  # noqa: ARG001
+        if not first.exists():
+            first.write_text(str(time.monotonic()), encoding="ascii")
+
+    t = sj.Topology("start")
+    a = t.operator("a", same, t.source("source", sj.sources.paced(lambda n: n, rate=50)))
+    t.operator("c", last, t.operator("b", same, a))
+    with sj.start(t) as running:
+        marks["executors"] = time.monotonic()
+        running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+    marks["first"] = float(first.read_text(encoding="ascii"))
+    legs = {leg: marks[leg] - marks[before] for before, leg in zip(marks, LEGS, strict=False)}
+    return {"import": marks["import"] - began, **legs, "total": marks["first"] - marks["import"]}
+
+
+def main() -> None:
+    """All runs; ends with code 1 where the rule is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="where to put the figures")
+    parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one)))
+        return
+    rows = []
+    for number in range(options.runs + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, __file__, "--one", f"{folder}/first"]
+            told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        rows.append(json.loads(told.splitlines()[-1]))
+        print(f"run {number}: {rows[-1]['total']:.1f} s", file=sys.stderr, flush=True)
+    counted = rows[1:]
+    middle = {leg: statistics.median(row[leg] for row in counted) for leg in counted[0]}
+    for leg in LEGS:
+        print(f"{middle[leg]:5.1f} s  {TOLD[leg]}")
+    totals = [row["total"] for row in counted]
+    print(f"{middle['total']:5.1f} s  in all, from {min(totals):.1f} to {max(totals):.1f}")
+    if options.json:
+        options.json.write_text(json.dumps({"median": middle, "runs": rows}, indent=2) + "\n")
+    if middle["total"] >= MOST_S:
+        sys.exit(f"missed: {middle['total']:.1f} s to the first result, {MOST_S:.0f} allowed")
+
+
+if __name__ == "__main__":
+    main()
