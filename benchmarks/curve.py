@@ -132,11 +132,9 @@ def cpu_by_kind() -> dict[str, float]:
 
 
 def _cpu_s(pid: int) -> float:
-    total = 0
-    for task in os.scandir(f"/proc/{pid}/task"):
-        with contextlib.suppress(OSError):
-            total += int(Path(task.path, "schedstat").read_text(encoding="ascii").split()[0])
-    return total / 1e9
+    """With that of threads that have ended, as Java's compilers do when they have nothing to do."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
