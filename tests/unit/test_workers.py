@@ -714,3 +714,15 @@ for simulation in (Simulation, SharedSimulation, MortalSimulation):
 TestKeysKeepTheirOrderAndStateThroughMoves = Simulation.TestCase
 TestASharedQueueProcessesEveryTupleOnce = SharedSimulation.TestCase
 TestADeathCostsNoTupleThatWasNotInHandTwice = MortalSimulation.TestCase
+
+
+def test_quick_workers_with_something_in_hand_answer_soon() -> None:
+    with rigged() as rig:
+        rig.workers.resize(1)
+        found = [rig.workers.answer_soon]
+        rig.workers.given, rig.workers.service_s = 3, 1e-6
+        found.append(rig.workers.answer_soon)
+        rig.workers.service_s = 0.01
+        found.append(rig.workers.answer_soon)
+        rig.workers.given = 0
+    assert found == [False, True, False]

@@ -14,6 +14,7 @@ import traceback
 from sojourn import durable
 from sojourn.engine.executor.batch import Batches
 from sojourn.engine.executor.commit import Commits
+from sojourn.engine.executor.credit import Credit
 from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.loop import Loop
 from sojourn.engine.executor.meter import Meter
@@ -29,7 +30,6 @@ from sojourn.engine.wire.spec import ExecutorSpec, boot_id, identity
 from sojourn.engine.worker.host import ask_for_worker, start_host
 
 _BACKLOG_BYTES = 1 << 20
-_WORKER_BYTES = 1 << 20
 _FINISH_S = 10.0
 _FEEDBACK_ROWS = 16  # feedback that may wait before the first source has to
 _EARLY_ROWS = 16  # rows that may wait until we have made our cut
@@ -66,7 +66,7 @@ class ElasticExecutor:
             seal,
             lambda row: self.channel.send(m.Feedback(row)),
             (spec.max_queue, spec.queue_bytes),
-            spec.most_rest_s,
+            spec.max_rest_s,
         )
         own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]
         self.workers = Workers(
@@ -84,6 +84,7 @@ class ElasticExecutor:
         self.on_error = OnError(spec, self.meter)
         self.exhausted = spec.kind != "source"
         self.finish_at: float | None = None
+        self.credit = Credit(self.emitter)
         self.receiver = Receiver(self.loop, listener, spec.secret, seal, self._arrived)
         self.commits = Commits(
             spec,
@@ -149,7 +150,7 @@ class ElasticExecutor:
         while self.channel.received != seen:
             seen = self.channel.received
             self.commits.go_on()
-            self.emitter.flush(self.receiver.task)
+            self.emitter.flush(self.receiver.task, self.workers.answer_soon)
             self.tracing.send()
             self._hold_back()
             if self.workers.processors != self.meter.processors:
@@ -158,8 +159,8 @@ class ElasticExecutor:
             self.channel.read_monitor()
 
     def _timeout(self) -> float | None:
-        asked = not self.emitter.is_free and any(worker.waits for worker in self.workers.all)
-        due = (self.emitter.due(asked), self.tracing.next_s, self.finish_at, self.channel.lost_at)
+        sends_at = self.emitter.due(self.credit.unasked, self.workers.answer_soon)
+        due = (sends_at, self.tracing.next_s, self.finish_at, self.channel.lost_at)
         waits = [t - time.monotonic() for t in due if t is not None]
         return max(0.0, min(waits)) if waits else None
 
@@ -213,28 +214,17 @@ class ElasticExecutor:
         )
         full = full and self.finish_at is None
         if spec.kind == "source":
-            if not full:
-                self._ask_for_more()
+            self.credit.renew(full)
         elif task is not None:
             # While all is held nothing drains, and the end of the batch must still be read.
             full = full and not self.workers.hold
             self.loop.pause(task, full or not self.receiver.open)
 
-    def _ask_for_more(self) -> None:
-        """What would only wait here stays with the source, which sends it together and may shed it;
-        but a full bundle is always in the making."""
-        emitter = self.emitter
-        for worker in self.workers.all:
-            making = worker.has_more and emitter.count < self.spec.max_bundle
-            if worker.waits and (making or emitter.is_free):
-                worker.waits = False
-                worker.link.send(m.encode(m.More()))
-
     # workers
 
     def _start_worker(self) -> Link:
         try:
-            sock = ask_for_worker(self.control, _WORKER_BYTES)
+            sock = ask_for_worker(self.control)
         except (BrokenPipeError, ConnectionResetError):
             raise Fault(f"{self.what}: the process that makes its workers is gone") from None
         link = Link(sock)
@@ -279,7 +269,7 @@ class ElasticExecutor:
                 self.meter.read(message.read, message.gap_s, message.gap_s2)
                 self.meter.schedule(message.intended_s, time.monotonic())
                 self.meter.shed += message.shed
-                worker.waits, worker.has_more = True, message.more
+                self.credit.used(worker, message.more)
                 self._emit(worker, message.groups)
                 self.tracing.note(message.roots, [])
             case m.Exhausted():

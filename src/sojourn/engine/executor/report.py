@@ -14,7 +14,7 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
     now, meter, workers = time.monotonic(), executor.meter, executor.workers
     meter.employs(workers.processors, now)
     chain = executor.spec.chain
-    held = any(worker.waits for worker in workers.all)
+    held = bool(executor.credit.waiting)
     return m.Report(
         vertex=executor.spec.place.vertex,
         executor=executor.spec.place.executor,

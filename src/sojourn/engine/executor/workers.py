@@ -46,8 +46,6 @@ class Worker:
     cutting: bool = False  # it was told of a cut and has not answered
     saving: bool = False  # nor said that all is on disk
     saves_to: str = ""  # the name of the file
-    waits: bool = False  # a source's, which sends nothing before it is told
-    has_more: bool = False  # and has more than it could send
 
 
 @dataclass
@@ -118,6 +116,12 @@ class Workers:
     def open(self) -> bool:
         """Whether tuples can be put."""
         return bool(self.owner) if self.keyed else self.processors > 0
+
+    @property
+    def answer_soon(self) -> bool:
+        """Whether quick workers have something in hand: it is worth waiting for their answers, to
+        send them on together."""
+        return self.given > 0 and self.service_s < _GRAIN_S
 
     def queued(self) -> Iterator[Item]:
         """What waits, in an order in which each shard's tuples stand as they came."""

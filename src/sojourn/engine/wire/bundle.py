@@ -106,10 +106,9 @@ class Link:
     """Frames over a stream socket that never blocks: what cannot be sent yet waits in order. The
     links of a process are read by one thread."""
 
-    def __init__(self, sock: socket.socket, read_bytes: int = _READ_BYTES) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
         self.sock = sock
-        self.read_bytes = read_bytes
         self.unsent: deque[memoryview] = deque()
         self.unsent_bytes = 0
         self._partial = bytearray()
@@ -146,7 +145,7 @@ class Link:
     def receive(self) -> list[bytes] | None:
         """The frames that have arrived, or None when the peer is gone."""
         try:
-            size = self.sock.recv_into(_ROOM, self.read_bytes)
+            size = self.sock.recv_into(_ROOM)
         except BlockingIOError:
             return []
         except ConnectionResetError:

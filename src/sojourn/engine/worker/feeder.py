@@ -20,10 +20,10 @@ from sojourn.engine.worker import values
 from sojourn.engine.worker.router import Router
 from sojourn.sources import Source
 
-_READ_AHEAD = 2_000
+_READ_AHEAD = 4_000
 _READ_FIRST = 16  # before it is known how large values are
-_MAX_AT_ONCE = 500
-_MAX_BYTES = 1 << 16
+_MAX_AT_ONCE = 2_000
+_MAX_BYTES = 1 << 18
 
 
 class _Reader(threading.Thread):
@@ -63,9 +63,9 @@ class _Reader(threading.Thread):
     def learn(self, mean_bytes: float) -> None:
         """Values are so large: read on as far ahead as that leaves room for."""
         allowed = max(1, min(_READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
-        if allowed > self.allowed:
+        before, self.allowed = self.allowed, allowed
+        if allowed > before:
             self.room.set()
-        self.allowed = allowed
 
 
 class Feeder:
@@ -174,24 +174,20 @@ class Feeder:
         count = shed = 0
         gap_s = gap_s2 = 0.0
         gaps = -1 if self.last is None else 0  # before the first there is none
-        ahead, paced, router = self.reader.ahead, self.times is not None, self.router
+        ahead, times, router = self.reader.ahead, self.times, self.router
         draw, chance, send = router.ids.random, self.chance, router.send
         last, shed_after = self.last, self.source.shed_after
-        more = True
-        while count < _MAX_AT_ONCE and router.bytes < _MAX_BYTES:
-            more = bool(ahead)
-            if not more:
-                break
-            if paced:
-                intended = self._intended(now)
-                if intended > now:
-                    more = False
-                    break
-                assert self.due is not None
-                (self.offset, self.expected), self.due = self.due, None
-                value, self.position, _ = ahead.popleft()
-            else:
+        while ahead and count < _MAX_AT_ONCE and router.bytes < _MAX_BYTES:
+            if times is None:
                 value, self.position, intended = ahead.popleft()
+            else:
+                due = self.due or next(times)
+                intended = self.origin + due[0]
+                if intended > now:
+                    self.due = due
+                    break
+                (self.offset, self.expected), self.due = due, None
+                value, self.position, _ = ahead.popleft()
             count += 1
             gap = 0.0 if last is None else max(0.0, intended - last)
             last = intended
@@ -204,16 +200,17 @@ class Feeder:
             made = send((value,), root)
             if root is not None:
                 roots.append(m.Root(root, made, intended))
-        if not count:
+        if last is None or not count:
             return None
         self.reader.taken()
         self.count += count
         self.last = last
+        more = bool(ahead) and (times is None or self._intended(now) <= now)
         self._learn_pace(gaps + count, gap_s)
         if count > shed:
             self.mean_bytes += 0.5 * (router.bytes / (count - shed) - self.mean_bytes)
             self.reader.learn(self.mean_bytes)
-        return m.Fed(router.collect(), roots, count, shed, last or now, gap_s, gap_s2, more)
+        return m.Fed(router.collect(), roots, count, shed, last, gap_s, gap_s2, more)
 
     def _learn_pace(self, gaps: int, gap_s: float) -> None:
         """Each tuple is tracked with the same chance, such that about `tracked_per_s` of them are:

@@ -25,6 +25,8 @@ from sojourn.engine.worker.worker import serve
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 
+_BUFFER_BYTES = 1 << 20
+
 
 def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.socket]:
     """Fork a host; returns its process id and the socket to ask it for workers. To be called
@@ -48,11 +50,11 @@ def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.soc
         os._exit(code)
 
 
-def ask_for_worker(control: socket.socket, buffer_bytes: int) -> socket.socket:
-    """Have the host start a worker at the other end of a new socket with such buffers."""
+def ask_for_worker(control: socket.socket) -> socket.socket:
+    """Have the host start a worker at the other end of a new socket."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
-        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
     rights = array.array("i", [theirs.fileno()])
     control.sendmsg([b"w"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
     theirs.close()
