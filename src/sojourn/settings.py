@@ -79,8 +79,7 @@ class _Checked:
                 knob.check(value)
 
 
-REST_S = 0.005  # unless set, or derived from the target
-_LONGEST_REST_S = 0.01  # more saves little
+REST_S = 0.01  # unless set, or the target leaves less
 
 
 @dataclass(frozen=True)
@@ -116,8 +115,8 @@ class EngineSettings(_Checked):
         "duration",
         None,
         "How long tuples wait at most at each executor they pass, to travel together while many "
-        "come. Unless set, such that all these waits together take a tenth of the target, up to "
-        "10ms each; without a target, 5ms.",
+        "come. Unless set, 10ms, or less where all these waits together would take more than a "
+        "tenth of the target.",
     )
     max_queue: int = _knob(
         "maxQueue",
@@ -165,7 +164,7 @@ class EngineSettings(_Checked):
         """What is not set and follows from the target, for tuples that pass so many executors."""
         if self.max_rest_s is not None or max_sojourn_s is None:
             return self
-        return replace(self, max_rest_s=min(_LONGEST_REST_S, 0.1 * max_sojourn_s / max(hops, 1)))
+        return replace(self, max_rest_s=min(REST_S, 0.1 * max_sojourn_s / max(hops, 1)))
 
 
 @dataclass(frozen=True)

@@ -85,13 +85,13 @@ class ControlledRun:
         with contextlib.ExitStack() as failing:
             failing.callback(self.closing.close)
             make_pool, own_master = pool_for(topology, settings, self.closing)
-            hops = max(topology.levels().values())
             self.running = Running(
                 topology,
                 checkpoint,
                 own_master or master,
                 spark,
-                engine_settings.for_target(settings.max_sojourn_s, hops),
+                engine_settings,
+                settings.max_sojourn_s,
             )
             failing.pop_all()
         self.loop = ControlLoop(

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from sojourn.engine.executor.batch import Batches, Phase
-from sojourn.engine.executor.emitter import WINDOW, Emitter
+from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.executor.on_error import Fault
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Seal
-from sojourn.engine.wire.spec import END
+from sojourn.engine.wire.spec import END, WINDOW
 
 
 class Rig:

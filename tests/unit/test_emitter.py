@@ -376,13 +376,13 @@ def test_the_way_out_rests_after_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     made.emitter.add(one())
     made.emitter.flush(made.way)
     assert len(made.way.sent) == 1, "after a quiet spell a tuple goes at once"
-    assert made.emitter.due(False) is None
+    assert made.emitter.due(False, False) is None
     for _ in range(3):
         made.emitter.add(one())
         made.emitter.flush(made.way)
     assert len(made.way.sent) == 1
-    assert made.emitter.due(False) == pytest.approx(100.004)
-    clock.now = 100.0041
+    assert made.emitter.due(False, False) == pytest.approx(100.0028)
+    clock.now = 100.003
     made.emitter.flush(made.way)
     assert len(made.way.sent) == 2, "what came meanwhile has become one bundle"
 
@@ -399,7 +399,7 @@ def test_the_rest_follows_what_a_row_takes_and_has_an_end(monkeypatch: pytest.Mo
     made.emitter.took_s = 0.002
     made.emitter.add(one())
     made.emitter.flush(made.way)
-    assert made.emitter.free_at == pytest.approx(clock.now + 0.007)
+    assert made.emitter.free_at == pytest.approx(clock.now + 0.012)
 
 
 def test_feedback_rests_too_so_that_bundles_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -409,7 +409,7 @@ def test_feedback_rests_too_so_that_bundles_form(monkeypatch: pytest.MonkeyPatch
     for _ in range(3):
         made.emitter.add(one(1))
         made.emitter.flush(None)
-    assert (made.handed, made.emitter.due(False)) == ([], 101.0)
+    assert (made.handed, made.emitter.due(False, False)) == ([], 101.0)
     clock.now = 101.0
     made.emitter.flush(None)  # it goes by the driver, with or without a task
     (row,) = made.handed
@@ -427,7 +427,7 @@ def test_a_full_bundle_goes_without_a_rest(monkeypatch: pytest.MonkeyPatch) -> N
     made.emitter.add([m.Group(0, -1, [b"x"] * 2, [], [])])
     made.emitter.flush(made.way)
     assert len(made.way.sent) == 4, "though the way out rests after the one that was not full"
-    assert made.emitter.free_at == pytest.approx(100.006)
+    assert made.emitter.free_at == pytest.approx(100.011)
 
 
 def test_many_receivers_rest_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +438,7 @@ def test_many_receivers_rest_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         made.emitter.add(one(number))
     made.emitter.flush(made.way)
-    assert made.emitter.free_at == pytest.approx(100.008), "5 ms, and what three rows take"
+    assert made.emitter.free_at == pytest.approx(100.013), "10 ms, and what three rows take"
 
 
 def test_what_is_passed_on_has_rested_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,24 +459,53 @@ def test_what_is_asked_for_can_go_once_the_way_has_rested(monkeypatch: pytest.Mo
     clock, made = Clock(monkeypatch), rig()
     made.emitter.open()
     made.emitter.took_s = 0.0002
-    found = [(made.emitter.is_free, made.emitter.due(True))]
+    found = [(made.emitter.is_free, made.emitter.due(True, False))]
     made.emitter.add(one())
     made.emitter.flush(made.way)
-    found.append((made.emitter.is_free, made.emitter.due(True)))
-    clock.now = 100.0041
-    found.append((made.emitter.is_free, made.emitter.due(True)))
+    found.append((made.emitter.is_free, made.emitter.due(True, False)))
+    clock.now = 100.003
+    found.append((made.emitter.is_free, made.emitter.due(True, False)))
     made.emitter.shut()
-    found.append((made.emitter.is_free, made.emitter.due(True)))
-    rested = pytest.approx(100.004)
+    found.append((made.emitter.is_free, made.emitter.due(True, False)))
+    rested = pytest.approx(100.0028)
     assert found == [(True, 0.0), (False, rested), (True, rested), (False, None)]
+
+
+def test_answers_that_come_soon_are_waited_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, made = Clock(monkeypatch), rig()
+    made.emitter.open()
+    made.emitter.add(one())
+    made.emitter.flush(made.way, more_soon=True)
+    assert not made.way.sent
+    assert made.emitter.due(False, True) == pytest.approx(100.01)
+    clock.now = 100.0005
+    made.emitter.add(one())
+    made.emitter.flush(made.way, more_soon=False)
+    assert len(made.way.sent) == 1, "both together, as no more is to come"
+    made.emitter.add(one())
+    made.emitter.flush(made.way, more_soon=True)
+    clock.now = 100.0106
+    made.emitter.flush(made.way, more_soon=True)
+    assert len(made.way.sent) == 2, "it has waited long enough"
+
+
+def test_less_than_a_full_bundle_leaves_room() -> None:
+    made = rig(max_bundle=2)
+    found = [made.emitter.has_room]
+    for payload in (b"a", b"b"):
+        made.emitter.add([group(payload)])
+        found.append(made.emitter.has_room)
+    large = rig()
+    large.emitter.add([group(b"x" * 300_000)])
+    assert (found, large.emitter.has_room) == ([True, True, False], False)
 
 
 def test_nothing_is_due_while_all_is_held_or_spark_takes_nothing() -> None:
     made = rig()
     made.emitter.add(one())
-    found = [made.emitter.due(False)]
+    found = [made.emitter.due(False, False)]
     made.emitter.open()
-    found.append(made.emitter.due(False))
+    found.append(made.emitter.due(False, False))
     made.emitter.hold = True
-    found.append(made.emitter.due(False))
+    found.append(made.emitter.due(False, False))
     assert found == [None, 0.0, None]

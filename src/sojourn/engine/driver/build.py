@@ -143,7 +143,7 @@ def build_tasks(
             max_bundle=plan.settings.max_bundle,
             max_queue=plan.settings.max_queue,
             queue_bytes=plan.settings.max_queue_bytes,
-            most_rest_s=REST_S if plan.settings.max_rest_s is None else plan.settings.max_rest_s,
+            max_rest_s=REST_S if plan.settings.max_rest_s is None else plan.settings.max_rest_s,
             bundled=operator is not None and takes_bundles(operator.code),
             chain=behind(operator.code) if operator is not None else (),
             secret=plan.secret,

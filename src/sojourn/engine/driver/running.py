@@ -40,11 +40,13 @@ class Running:
         master: str | None,
         spark: SparkSession | None,
         settings: EngineSettings,
+        max_sojourn_s: float | None = None,
     ) -> None:
         topology.check()
         self.heads = chained_to(topology)
         self.topology = topology = contracted(topology)
         self.layout = layout(topology)
+        settings = settings.for_target(max_sojourn_s, len(self.layout.partitions) - 1)
         code, classes = pickled(topology), own_classes()
         # What is to be undone in the end, last first, each whatever becomes of the others.
         self.undo = contextlib.ExitStack()

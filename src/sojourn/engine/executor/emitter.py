@@ -18,13 +18,13 @@ from sojourn.engine.executor.on_error import Fault
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Row, Seal, Trace, Way
 from sojourn.engine.wire.layout import Route, next_partition
+from sojourn.engine.wire.spec import WINDOW
 from sojourn.settings import REST_S
 
-WINDOW = 4  # rows that Spark may not have taken yet
 # A row costs all processes together about four times the CPU that passes until it is taken. The way
-# out rests so many times that, so that its rows cost a fifth of a core at most; but not much longer
-# than tuples may wait, and once for what is sent to many receivers at a time.
-_REST = 20
+# out rests so many times that, so that its rows cost less than a third of a core; but not much
+# longer than tuples may wait, and once for what is sent to many receivers at a time.
+_REST = 14
 _SMOOTH = 0.05
 _BUNDLE_BYTES = 1 << 18
 _LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
@@ -46,7 +46,7 @@ class Emitter:
     """Outgoing bundles by receiver, oldest first. Every row carries the interval it is sent in and
     its number on its way; `sent` has the last number of each way. A row is kept until its receiver
     has confirmed it, as a commit may have to log it. `queue` is how much may wait, in tuples and in
-    bytes; `most_rest_s`, how long because the way out rests."""
+    bytes; `max_rest_s`, how long because the way out rests."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Emitter:
         seal: Seal,
         hand_over: Callable[[bytes], None],
         queue: tuple[int, int] = (sys.maxsize, sys.maxsize),
-        most_rest_s: float = REST_S,
+        max_rest_s: float = REST_S,
     ) -> None:
-        self.queue, self.most_rest_s = queue, most_rest_s
+        self.queue, self.max_rest_s = queue, max_rest_s
         self.ways = {feedback: Way(number, feedback) for feedback in (False, True)}
         self.routes, self.level, self.lanes, self.meter = routes, level, lanes, meter
         self.max_bundle = max_bundle
@@ -73,6 +73,7 @@ class Emitter:
         self.rows_bytes = 0
         self.window = 0
         self.free_at = 0.0
+        self.since = 0.0  # the first of what waits came
         self.took_s = 0.0  # a row to be taken, smoothed
         self.sent_at: deque[float] = deque()
         self.count = 0
@@ -101,18 +102,26 @@ class Emitter:
         if sent_s:
             self.took_s += _SMOOTH * (time.monotonic() - sent_s - self.took_s)
 
-    def due(self, asked: bool) -> float | None:
+    def due(self, asked: bool, more_soon: bool) -> float | None:
         """When what waits, or what is `asked` for, can be sent, if it only waits for the way to
-        have rested."""
+        have rested or for more that comes soon."""
         if self.hold or not (self.waiting or asked):
             return None
         loops = any(self.routes[route].feedback for route, _ in self.waiting)
-        return self.free_at if loops or self.window > 0 else None
+        return self._sends_at(more_soon) if loops or self.window > 0 else None
+
+    def _sends_at(self, more_soon: bool) -> float:
+        return max(self.free_at, self.since + self.max_rest_s) if more_soon else self.free_at
 
     @property
     def is_free(self) -> bool:
         """Whether what comes now goes at once."""
         return not self.hold and self.window > 0 and time.monotonic() >= self.free_at
+
+    @property
+    def has_room(self) -> bool:
+        """Whether less than a full bundle waits."""
+        return self.count < self.max_bundle and self.bytes < _BUNDLE_BYTES
 
     @property
     def idle(self) -> bool:
@@ -121,6 +130,8 @@ class Emitter:
 
     def add(self, groups: Iterable[m.Group]) -> None:
         """Take the output of a worker."""
+        if not self.waiting:
+            self.since = time.monotonic()
         for group in groups:
             self.meter.sent(self.routes[group.route].edge, len(group.payloads))
             executor = group.executor
@@ -157,14 +168,16 @@ class Emitter:
                 True,
             )
 
-    def flush(self, link: Link | None) -> None:
-        """Send while the way out is free. While all is held, only what is under way already."""
+    def flush(self, link: Link | None, more_soon: bool = False) -> None:
+        """Send while the way out is free, but wait for more that comes soon: it would wait through
+        the rest after what is sent without it. While all is held, send only what is under way
+        already."""
         while self.rows and link is not None and self.window > 0:
             row = self.rows.popleft()
             self.rows_bytes -= len(row)
             self._send(link, row)
         now = time.monotonic()
-        resting = now < self.free_at
+        resting = now < self._sends_at(more_soon)
         rows, sending = 0, not self.hold
         while sending:
             sending = False
@@ -176,7 +189,7 @@ class Emitter:
                     rows += not full
                     sending = True
         if rows:
-            rest_s = min(rows * _REST * self.took_s, self.most_rest_s + rows * self.took_s)
+            rest_s = min(rows * _REST * self.took_s, self.max_rest_s + rows * self.took_s)
             self.free_at = now + rest_s
 
     def _send_next(self, key: tuple[int, int], link: Link | None) -> None:

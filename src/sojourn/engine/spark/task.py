@@ -27,7 +27,7 @@ from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import LENGTH_BYTES, PREFIX, encode, send_frame
 from sojourn.engine.wire.channel import ChannelClient, ChannelKeys
 from sojourn.engine.wire.layout import Place, next_partition
-from sojourn.engine.wire.spec import END, NO_BATCH, Attach
+from sojourn.engine.wire.spec import END, NO_BATCH, TOLD_AT, Attach
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -167,8 +167,9 @@ class _Pump(threading.Thread):
 
 def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
     """Record batches of what the executor sends, until it says that the batch is over; says over
-    `taken` how many rows Spark has taken."""
+    `taken` how many rows Spark has taken, a few together."""
     buffer, room = bytearray(), memoryview(bytearray(_READ_BYTES))
+    untold = 0
     while True:
         read = sock.recv_into(room)
         if not read:
@@ -193,8 +194,10 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
         del buffer[:start]
         if rows:
             yield _record_batch(pids, rows)
-            if not ended:
-                send_frame(taken, len(rows).to_bytes(2, "little"))
+            untold += len(rows)
+            if untold >= TOLD_AT and not ended:
+                send_frame(taken, untold.to_bytes(2, "little"))
+                untold = 0
         if ended:
             return
 

@@ -13,6 +13,8 @@ from sojourn.engine.wire.layout import Place, Route
 
 END = b"E"
 NO_BATCH = -1
+WINDOW = 4  # rows that an executor may have sent without being told that Spark has taken them
+TOLD_AT = WINDOW // 2  # so many at once, as each time wakes the executor
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class ExecutorSpec:
     max_bundle: int
     max_queue: int
     queue_bytes: int
-    most_rest_s: float
+    max_rest_s: float
     bundled: bool  # its code takes as many tuples at once as wait
     chain: tuple[str, ...]  # the operators behind it that share its workers
     secret: bytes
