@@ -66,10 +66,11 @@ class Pace:
         break. It takes no longer however many came before, as each block of gaps has a seed of
         its own."""
         block, within = divmod(skip, _BLOCK)
+        steady = self.steps[0][1] if len(self.steps) == 1 else None
         while True:
             for gap in self._gaps(block)[within:]:
                 expected += gap
-                yield self._time_s(expected), expected
+                yield self._time_s(expected) if steady is None else expected / steady, expected
             block, within = block + 1, 0
 
     def _time_s(self, expected: float) -> float:
@@ -90,14 +91,12 @@ class Pace:
         return starts, counts, [rate for _, rate in self.steps]
 
     def _gaps(self, block: int) -> list[float]:
-        draw = random.Random(f"{self.seed} {block}")
-        gaps: dict[Arrivals, Callable[[], float]] = {
-            "constant": lambda: 1.0,
-            "poisson": lambda: draw.expovariate(1.0),
-            "uniform": lambda: draw.uniform(0.0, 2.0),
-        }
-        gap = gaps[self.arrivals]
-        return [gap() for _ in range(_BLOCK)]
+        if self.arrivals == "constant":
+            return [1.0] * _BLOCK
+        draw = random.Random(f"{self.seed} {block}").random
+        if self.arrivals == "poisson":
+            return [-math.log(1.0 - draw()) for _ in range(_BLOCK)]
+        return [2.0 * draw() for _ in range(_BLOCK)]
 
 
 class Source:

@@ -24,6 +24,8 @@ def key_hash(key: Any) -> int:
     by its pickle, so keys of other kinds that are equal must pickle equally."""
     if isinstance(key, str):
         return crc32(key.encode("utf-8", "surrogatepass"))
+    if type(key) is int:  # what is true of all numbers, without the long way to find out
+        return crc32(hash(key).to_bytes(8, "little", signed=True))
     if isinstance(key, bytes):
         return crc32(key)
     if isinstance(key, Number):
