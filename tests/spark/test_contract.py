@@ -119,7 +119,7 @@ def test_a_row_makes_the_clock_sleep(spark: SparkSession, tmp_path: Path) -> Non
     notes.mkdir()
     clock = Clock(spark, tmp_path / "checkpoint")
     spark.conf.set("spark.sql.streaming.realTimeMode.minBatchDuration", "1000ms")
-    query = start(clock, clock.rows(1).mapInArrow(noting(str(notes)), SCHEMA), 1)
+    query = start(clock, clock.rows(1).mapInArrow(noting(str(notes)), SCHEMA), 3)
     try:
         await_file(notes / "0-0-start", query)
         clock.made.sleep(module._AWAKE_S + 0.1)
@@ -127,8 +127,8 @@ def test_a_row_makes_the_clock_sleep(spark: SparkSession, tmp_path: Path) -> Non
         assert not (notes / "0-0-row").exists()
         await_file(notes / "1-0-start", query)
         clock.made.sleep(3600.0)
-        query.awaitTermination(3)
-        assert not (notes / "1-0-end").exists(), "a batch of a second goes on"
+        query.awaitTermination(5)
+        assert not (notes / "1-0-end").exists(), "a batch of three seconds goes on"
     finally:
         query.stop()
     assert query.exception() is None

@@ -247,7 +247,8 @@ class Supervisor(threading.Thread):
         if self._is_to_relocate():
             return False
         self._wait(lambda: hub.complete() or hub.moved, _JOIN_S)
-        self.clock.sleep(self.plan.settings.batch_s)
+        if hub.complete():
+            self.clock.sleep(self.plan.settings.batch_s)
         return hub.go_on()
 
     def _is_to_relocate(self) -> bool:
