@@ -323,7 +323,7 @@ def overhead(spark: SparkSession, quick: bool) -> dict[str, Any]:
             "standard_error": statistics.stdev(costs) / len(costs) ** 0.5,
         }
     chains = [
-        engine_benchmark.flat_out(spark, 100_000 if quick else 400_000, 500)
+        engine_benchmark.flat_out(spark, 100_000 if quick else 400_000)
         for _ in range(1 if quick else 5)
     ]
     tuple_us = statistics.median(flat["cpu_us_per_tuple"] for flat in chains)

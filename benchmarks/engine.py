@@ -1,6 +1,6 @@
 """What the engine costs and how fast it is, as ratios within one run.
 
-    python benchmarks/engine.py [--json] [--quick] [latency throughput resize boundary idle …]
+    python benchmarks/engine.py [--json] [--quick] [latency throughput resize boundary …]
 
     latency     a chain of three no-op operators at 50 tuples/s, against the same chain in plain
                 PySpark micro-batches with the same three shuffles
@@ -8,6 +8,8 @@
                 CPU per tuple against the same functions with the same pickling in one process
     resize      2 → 8 → 2 processors under load: how soon it takes effect, what tuples notice
     boundary    how long tuples stall where a batch of Spark's ends, once an hour by default
+    chained     the chain with its operators in one worker (`chain=True`) against one worker each,
+                at 1000 tuples/s: sojourn, CPU per tuple
     idle        what the chain costs while nothing comes, of a core, by kind of process: at most 5 %
     commit      what commits cost: benchmarks/commits.py
     soak        at half load with keyed state, resizes and commits: does anything grow?
@@ -28,7 +30,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from commits import commit
-from machine import cpu_seconds, sojourns, summary
+from machine import Steal, cpu_seconds, sojourns, summary
 from pyspark.sql import SparkSession
 from soak import soak
 
@@ -56,11 +58,11 @@ def nap(value: Any) -> tuple[Any]:
     return (value,)
 
 
-def chain(source: sj.Source) -> sj.Topology:
+def chain(source: sj.Source, chained: bool = False) -> sj.Topology:
     """Three no-op operators behind a source."""
     t = sj.Topology("chain")
     a = t.operator("a", same, t.source("source", source))
-    t.operator("c", nothing, t.operator("b", same, a))
+    t.operator("c", nothing, t.operator("b", same, a, chain=chained), chain=chained)
     return t
 
 
@@ -123,8 +125,8 @@ def micro_batches(spark: SparkSession, seconds: float, rate: int = 50) -> dict[s
 
 def throughput(spark: SparkSession, count: int) -> dict[str, Any]:
     """Flat out, with bundles and without, and the CPU of both it and the floor."""
-    bundles = flat_out(spark, count, 500)
-    single = flat_out(spark, max(2000, count // 40), 1)
+    bundles = flat_out(spark, count)
+    single = flat_out(spark, max(2000, count // 200), max_bundle=1)
     floor = floor_cpu(count)
     return {
         "bundles": bundles,
@@ -136,10 +138,10 @@ def throughput(spark: SparkSession, count: int) -> dict[str, Any]:
     }
 
 
-def flat_out(spark: SparkSession, count: int, max_bundle: int) -> dict[str, float]:
+def flat_out(spark: SparkSession, count: int, **settings: Any) -> dict[str, float]:
     """Tuples per second through three operators, and CPU time per tuple of all processes."""
     source = sj.sources.iterable(lambda: (PAD for _ in range(count)))
-    with sj.start(chain(source), spark=spark, max_bundle=max_bundle, batch_s=600) as running:
+    with sj.start(chain(source), spark=spark, batch_s=600, **settings) as running:
         running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
         cpu, start = cpu_seconds(), time.monotonic()
         before = served(running)
@@ -215,6 +217,22 @@ def boundary(spark: SparkSession, batches: int) -> dict[str, Any]:
     }
 
 
+def chained(spark: SparkSession, seconds: float) -> dict[str, Any]:
+    """What a hop costs, by leaving two of three out."""
+    found: dict[str, Any] = {}
+    for name, together in (("apart", False), ("together", True)):
+        made = chain(sj.sources.paced(lambda _: PAD, rate=1000), together)
+        with Steal() as steal, sj.start(made, spark=spark) as running:
+            running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+            running.hub.wait(lambda: False, 5)
+            running.samples()
+            before = cpu_seconds()
+            rows = sojourns(running, seconds, steal)
+            used, tuples = cpu_seconds() - before, running.samples().vertices["c"].served
+            found[name] = {**summary(rows), "cpu_us": used / tuples * 1e6}
+    return {**found, "cpu_ratio": found["apart"]["cpu_us"] / found["together"]["cpu_us"]}
+
+
 def idle(spark: SparkSession, seconds: float) -> dict[str, Any]:
     """CPU of all processes while the source has nothing to read."""
 
@@ -244,14 +262,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="shorter runs")
     parser.add_argument("--minutes", type=int, help="length of the soak, instead of 60")
     options = parser.parse_args()
-    parts = options.parts or ["latency", "throughput", "resize", "boundary", "idle"]
+    parts = options.parts or ["latency", "throughput", "resize", "boundary", "chained", "idle"]
     seconds = 10 if options.quick else 30
     spark = session(None, "local[8]", 8, "benchmark", 10)
     work: dict[str, Callable[[], dict[str, Any]]] = {
         "latency": lambda: latency(spark, seconds),
-        "throughput": lambda: throughput(spark, 100_000 if options.quick else 400_000),
+        "throughput": lambda: throughput(spark, 400_000 if options.quick else 2_000_000),
         "resize": lambda: resize(spark, seconds),
         "boundary": lambda: boundary(spark, 2 if options.quick else 6),
+        "chained": lambda: chained(spark, seconds),
         "idle": lambda: idle(spark, seconds),
         "commit": lambda: commit(spark, seconds),
         "soak": lambda: soak(spark, options.minutes or (4 if options.quick else 60)),

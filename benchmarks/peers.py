@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import random
+import signal
 import socket
 import statistics
 import subprocess
@@ -203,16 +204,21 @@ def measured(command: list[str], job: str, rate: str, seconds: float) -> dict[st
         environ = {**os.environ, "PYTHONPATH": "", "_python_worker_execution_mode": "process"}
         environ["PATH"] = f"{Path(python).parent}:{os.environ['PATH']}"
         clean: list[tuple[float, float]] = []
-        with subprocess.Popen(
-            [python, str(script), str(lines.port), str(out), *more],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        ) as process:
+        errors = Path(folder, "errors")
+        with (
+            errors.open("wb") as told,
+            subprocess.Popen(
+                [python, str(script), str(lines.port), str(out), *more],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=told,
+                start_new_session=True,
+            ) as process,
+        ):
             try:
                 process.wait(WARM_S)
-                sys.exit(f"a peer failed:\n{(process.stderr or sys.stdin).read()[-3000:]!r}")
+                sys.exit(f"a peer failed:\n{errors.read_text(errors='replace')[-3000:]}")
             except subprocess.TimeoutExpired:
                 pass
             began = time.time()
@@ -223,7 +229,7 @@ def measured(command: list[str], job: str, rate: str, seconds: float) -> dict[st
                 if (now[7] - before[7]) / max(1, sum(now) - sum(before)) <= curve.STOLEN:
                     clean.append((start, time.time()))
             time.sleep(1.0)
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # with its Java and Python workers
         times = [tuple(map(float, line.split())) for line in out.read_text().splitlines() if line]
     ended = [(due, end) for due, end in times if any(a <= end < b for a, b in clean)]
     ranked = sorted(end - due for due, end in ended)
