@@ -54,13 +54,16 @@ def session(
     spark: SparkSession | None, master: str | None, slots: int, name: str, batch_s: float
 ) -> SparkSession:
     """A session that can run a query of so many slots."""
+    warm = False
     if spark is None:
         cache = Path.home() / ".cache" / "sojourn"
         java = find_java(os.environ, cache)
         os.environ.setdefault("JAVA_HOME", str(java.home))
         write, use = class_options(java.home, cache)
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        master = master or submitted().get("spark.master") or f"local[{slots}]"
+        master = master or submitted().get("spark.master")
+        if master is None:
+            warm, master = True, f"local[{slots + 1}]"  # one for what warms it up
         builder = SparkSession.builder.master(master).appName(name)
         if is_local(master) or re.match(r"spark://(127\.|localhost)", master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -88,7 +91,16 @@ def session(
         spark.conf.set(
             "spark.sql.streaming.realTimeMode.minBatchDuration", f"{batch_s * 1000:.0f}ms"
         )
+    if warm:
+        threading.Thread(target=_warm_up, args=(spark,), daemon=True).start()
     return spark
+
+
+def _warm_up(spark: SparkSession) -> None:
+    """Have Spark start its daemon of Python workers, and load its classes, while the query is
+    being planned."""
+    with contextlib.suppress(Exception):  # it only saves time, and the session may be stopped
+        spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id long").collect()
 
 
 @contextlib.contextmanager
