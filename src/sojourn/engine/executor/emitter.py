@@ -21,9 +21,9 @@ from sojourn.engine.wire.layout import Route, next_partition
 from sojourn.engine.wire.spec import WINDOW
 from sojourn.settings import REST_S
 
-# A row costs all processes together about four times the CPU that passes until it is taken. The way
-# out rests so many times that, so that its rows cost less than a third of a core; but not much
-# longer than tuples may wait, and once for what is sent to many receivers at a time.
+# A row costs all processes together some multiple of the time until it is taken. The way out rests
+# so many times that time, found by trying; but not much longer than tuples may wait, and once for
+# what is sent to many receivers at a time.
 _REST = 14
 _SMOOTH = 0.05
 _BUNDLE_BYTES = 1 << 18

@@ -2,6 +2,7 @@
 user's own, checked for the same. Fed by `start`; the reasons are in docs/engine.md."""
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from sojourn.engine.spark.java import find_java
 from sojourn.errors import InputError
 from sojourn.units import parse_duration
 
+_log = logging.getLogger("sojourn")
 # Fixed when a session starts: a session that has others cannot be used.
 AT_START = {
     "spark.python.udf.pipelined.enabled": "true",
@@ -99,8 +101,10 @@ def session(
 def _warm_up(spark: SparkSession) -> None:
     """Have Spark start its daemon of Python workers, and load its classes, while the query is
     being planned."""
-    with contextlib.suppress(Exception):  # it only saves time, and the session may be stopped
+    try:
         spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id long").collect()
+    except Exception:  # noqa: BLE001  # it only saves time, and the session may have been stopped
+        _log.debug("the session was not warmed up", exc_info=True)
 
 
 @contextlib.contextmanager
