@@ -91,6 +91,8 @@ def micro_batches(spark: SparkSession, seconds: float, rate: int = 50) -> dict[s
     settings = {
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         "spark.sql.execution.pandas.udf.buffer.size": "65536",
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
     }
     kept = {key: spark.conf.get(key) for key in settings}
     for key, value in settings.items():

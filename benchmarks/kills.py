@@ -33,7 +33,7 @@ from typing import Any
 
 from machine import Steal
 from pyspark.sql import SparkSession
-from victims import executor, host, spark_executor, spark_python_worker, worker
+from victims import executor, host, nursery, spark_executor, spark_python_worker, worker
 
 import sojourn as sj
 from sojourn import durable
@@ -107,6 +107,7 @@ VICTIMS: dict[str, Callable[[Running], int]] = {
     "worker": lambda running: worker(running, "split"),
     "keyed worker": lambda running: worker(running, random.choice(["first", "round", "total"])),
     "executor": lambda running: executor(running, random.choice(OPERATORS)),
+    "nursery": lambda running: nursery(running, random.choice(OPERATORS)),
     "host": lambda running: host(running, random.choice(OPERATORS)),
     "source": lambda running: executor(running, "numbers"),
     "sink": lambda running: executor(running, "out"),

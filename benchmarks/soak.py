@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from machine import still_usage, summary
+from machine import Steal, still_usage, summary
 from pyspark.sql import SparkSession
 
 import sojourn as sj
@@ -58,7 +58,10 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
         readings: list[dict[str, Any]] = []
         source = sj.sources.paced(lambda i: i, rate=full / 2)
         made = topology(source, f"{folder}/out")
-        with sj.start(made, spark=spark, checkpoint=f"{folder}/checkpoint") as running:
+        with (
+            Steal() as steal,
+            sj.start(made, spark=spark, checkpoint=f"{folder}/checkpoint") as running,
+        ):
             for minute in range(1, round(minutes) + 1):
                 running.hub.wait(lambda: False, 28)
                 running.resize({"tally": 4, "same": 3})
@@ -71,6 +74,7 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
                     {
                         "minute": minute,
                         **found,
+                        "most_stolen": max(share for _, _, share in steal.shares[-56:]),
                         "commit": running.committed,
                         "files": files(folder),
                         "usage": still_usage(spark),

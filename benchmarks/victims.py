@@ -1,5 +1,6 @@
 """Which process is which part of a running topology."""
 
+import contextlib
 import random
 import subprocess
 from pathlib import Path
@@ -25,21 +26,44 @@ def worker(running: Running, vertex: str) -> int:
 
 def host(running: Running, vertex: str) -> int:
     """The process that makes its workers; beside it there may be one that merges files."""
-    mark = b"engine.executor.main"
     below = children(executor(running, vertex))
-    return next(pid for pid in below if mark in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return next(pid for pid in below if b"engine.executor.main" in command(pid))
 
 
-def spark_python_worker(running: Running, vertex: str) -> int:
-    """The Spark Python worker that started its executor."""
-    status = Path(f"/proc/{executor(running, vertex)}/status").read_text(encoding="utf-8")
-    return int(status.split("PPid:")[1].split()[0])
+def nursery(running: Running, vertex: str) -> int:
+    """The process that its executor was forked by; the executor if that is dead."""
+    pid = executor(running, vertex)
+    return parent(pid) if b"engine.executor.main" in command(parent(pid)) else pid
+
+
+def spark_python_worker(running: Running, vertex: str) -> int:  # noqa: ARG001  # as all are
+    """The Spark Python worker of one of its tasks."""
+    workers = (pid for pid in processes() if b"engine.spark.daemon" in command(pid))
+    return next(pid for pid in workers if told(pid, "comm").strip() == vertex.encode())
 
 
 def spark_executor(running: Running, vertex: str) -> int:
-    """The Spark executor, a Java process, that an executor's Spark task runs in."""
-    pid = spark_python_worker(running, vertex)
-    while "java" not in Path(f"/proc/{pid}/comm").read_text(encoding="utf-8"):
-        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-        pid = int(status.split("PPid:")[1].split()[0])
-    return pid
+    """The Spark executor, a Java process, that one of its tasks runs in."""
+    return parent(parent(spark_python_worker(running, vertex)))
+
+
+def processes() -> list[int]:
+    """All that run."""
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
+
+
+def parent(pid: int) -> int:
+    """The process above one."""
+    return int(told(pid, "status").split(b"PPid:")[1].split()[0])
+
+
+def command(pid: int) -> bytes:
+    """What it was started with."""
+    return told(pid, "cmdline")
+
+
+def told(pid: int, what: str) -> bytes:
+    """What the kernel tells of a process, nothing of one that has ended."""
+    with contextlib.suppress(ProcessLookupError, FileNotFoundError):
+        return Path(f"/proc/{pid}/{what}").read_bytes()
+    return b""

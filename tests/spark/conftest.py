@@ -21,7 +21,10 @@ SLOTS = 12
 def spark() -> Iterator[SparkSession]:
     made = session(None, f"local[{SLOTS}]", SLOTS, "tests", 3.0)
     yield made
+    left = processes()
     made.stop()
+    for pid in left:
+        await_exit(pid)
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +47,21 @@ def await_exit(pid: int, timeout_s: float = 20.0) -> None:
 
 def executors() -> list[int]:
     """Process ids of elastic executors, hosts and workers that this user runs."""
+    return [pid for pid in processes() if b"engine.spark.daemon" not in above(pid)]
+
+
+def above(pid: int) -> bytes:
+    """The command of the process above one: Spark's daemon is above a nursery, which stays as long
+    as the session."""
+    try:
+        parent = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").split("\nPPid:")[1]
+        return Path(f"/proc/{parent.split()[0]}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""  # it has ended
+
+
+def processes() -> list[int]:
+    """Of executors, and of the nurseries that fork them."""
     listed = subprocess.run(
         ["pgrep", "-u", str(os.getuid()), "-f", "sojourn.engine.executor.main"],
         capture_output=True,

@@ -44,10 +44,20 @@ def worker_of(running: Running, vertex: str) -> int:
     return children(host)[0]
 
 
-def spark_python_worker(running: Running, vertex: str) -> int:
-    """The one that started this executor."""
+def nursery_of(running: Running, vertex: str) -> int:
     status = Path(f"/proc/{executor_of(running, vertex)}/status").read_text(encoding="utf-8")
     return int(status.split("PPid:")[1].split()[0])
+
+
+def spark_python_worker(running: Running, vertex: str) -> int:
+    """The one of this vertex's task."""
+    gateway: Any = running.spark.sparkContext._gateway
+    workers = [worker for daemon in children(gateway.proc.pid) for worker in children(daemon)]
+    return next(pid for pid in workers if comm(pid) == vertex)
+
+
+def comm(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
 
 
 @pytest.mark.parametrize(
@@ -76,6 +86,20 @@ def test_a_kill_loses_and_repeats_nothing(
         os.kill(victim(running, vertex), signal.SIGKILL)
         assert running.await_idle(90)
         assert running.restarts == restarts
+    check_counts(results(tmp_path), WORDS)
+
+
+def test_a_dead_nursery_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    topology = wordcount(tmp_path, LINES, 150, processors=2)
+    with sj.start(topology, spark=spark, commit_s=1) as running:
+        assert running.hub.wait(lambda: running.committed >= 1, 30)
+        nursery = nursery_of(running, "count")
+        os.kill(nursery, signal.SIGKILL)
+        await_exit(nursery)
+        os.kill(executor_of(running, "count"), signal.SIGKILL)
+        assert running.await_idle(90)
+        assert running.restarts == 1
+        assert nursery_of(running, "count") != nursery
     check_counts(results(tmp_path), WORDS)
 
 

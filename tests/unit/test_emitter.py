@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sojourn.engine.executor.emitter import Emitter
+from sojourn.engine.executor.emitter import Emitter, rests
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import PREFIX, Bundle, Link, Seal, Trace
@@ -400,6 +400,12 @@ def test_the_rest_follows_what_a_row_takes_and_has_an_end(monkeypatch: pytest.Mo
     made.emitter.add(one())
     made.emitter.flush(made.way)
     assert made.emitter.free_at == pytest.approx(clock.now + 0.012)
+
+
+def test_rows_leave_some_of_the_machine() -> None:
+    assert rests(3, 2) == 14
+    assert rests(3, 64) < 1, "on a large machine rows go as they come"
+    assert rests(30, 2) == 140
 
 
 def test_feedback_rests_too_so_that_bundles_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """What a Spark task tells the executor of the rows it gets from it."""
 
 import socket
+import subprocess
+import sys
 from contextlib import ExitStack
 
 import pyarrow as pa
@@ -26,6 +28,17 @@ def test_rows_taken_are_told_a_few_together_and_before_the_window_is_shut() -> N
         assert told == [TOLD_AT] * (2 * WINDOW // TOLD_AT - 1)
         send_frame(executor, END)
         assert list(rows) == []
+
+
+def test_rows_are_made_without_pandas() -> None:
+    code = (
+        "import sys; from sojourn.engine.spark.task import _record_batch as made; "
+        "assert made([1, 2], [b'', b'two']).to_pylist() == "
+        "[{'pid': 1, 'data': b''}, {'pid': 2, 'data': b'two'}]; "
+        "assert made([], []).num_rows == 0; print('pandas' in sys.modules)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout == "False\n"
 
 
 def test_what_was_read_together_is_one_record_batch() -> None:

@@ -134,6 +134,7 @@ def build_tasks(
             keyed=keyed,
             shards=operator.shards if operator is not None and keyed else 0,
             executors=executors,
+            senders=sum(bool(plan.layout.routes[place.vertex]) for place in plan.layout.places),
             processors=shares(wanted.get(place.vertex, 1), executors)[place.executor],
             on_error=on_error,
             lanes=plan.layout.lanes,

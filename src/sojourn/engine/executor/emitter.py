@@ -21,10 +21,8 @@ from sojourn.engine.wire.layout import Route, next_partition
 from sojourn.engine.wire.spec import WINDOW
 from sojourn.settings import REST_S
 
-# A row costs all processes together some multiple of the time until it is taken. The way out rests
-# so many times that time, found by trying; but not much longer than tuples may wait, and once for
-# what is sent to many receivers at a time.
-_REST = 14
+_ROW = 7  # what a row costs all processes together, over the time until it is taken: measured
+_SHARE = 0.75  # of the machine that may be busy with rows
 _SMOOTH = 0.05
 _BUNDLE_BYTES = 1 << 18
 _LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
@@ -38,6 +36,12 @@ class _Growing:
         self.bytes = 0
 
 
+def rests(senders: int, cores: float) -> float:
+    """For how many times as long as a row takes to be taken a way out is to rest after it, so that
+    the rows of so many executors leave some of the machine to what is in them."""
+    return _ROW * senders / (_SHARE * cores)
+
+
 To = tuple[str, int, bool]
 """An executor of a vertex, by the plain way or as feedback."""
 
@@ -46,7 +50,8 @@ class Emitter:
     """Outgoing bundles by receiver, oldest first. Every row carries the interval it is sent in and
     its number on its way; `sent` has the last number of each way. A row is kept until its receiver
     has confirmed it, as a commit may have to log it. `queue` is how much may wait, in tuples and in
-    bytes; `max_rest_s`, how long because the way out rests."""
+    bytes; `max_rest_s`, how long because the way out rests, which it does for `rest` times as long
+    as a row takes, and once for what is sent to many receivers at a time."""
 
     def __init__(
         self,
@@ -59,9 +64,10 @@ class Emitter:
         seal: Seal,
         hand_over: Callable[[bytes], None],
         queue: tuple[int, int] = (sys.maxsize, sys.maxsize),
+        rest: float = 14.0,
         max_rest_s: float = REST_S,
     ) -> None:
-        self.queue, self.max_rest_s = queue, max_rest_s
+        self.queue, self.rest, self.max_rest_s = queue, rest, max_rest_s
         self.ways = {feedback: Way(number, feedback) for feedback in (False, True)}
         self.routes, self.level, self.lanes, self.meter = routes, level, lanes, meter
         self.max_bundle = max_bundle
@@ -189,7 +195,7 @@ class Emitter:
                     rows += not full
                     sending = True
         if rows:
-            rest_s = min(rows * _REST * self.took_s, self.max_rest_s + rows * self.took_s)
+            rest_s = min(rows * self.rest * self.took_s, self.max_rest_s + rows * self.took_s)
             self.free_at = now + rest_s
 
     def _send_next(self, key: tuple[int, int], link: Link | None) -> None:

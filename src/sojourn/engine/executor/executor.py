@@ -15,7 +15,7 @@ from sojourn import durable
 from sojourn.engine.executor.batch import Batches
 from sojourn.engine.executor.commit import Commits
 from sojourn.engine.executor.credit import Credit
-from sojourn.engine.executor.emitter import Emitter
+from sojourn.engine.executor.emitter import Emitter, rests
 from sojourn.engine.executor.loop import Loop
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.executor.on_error import Fault, OnError
@@ -26,7 +26,7 @@ from sojourn.engine.executor.workers import Item, Worker, Workers
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Seal
 from sojourn.engine.wire.channel import ChannelClient
-from sojourn.engine.wire.spec import ExecutorSpec, boot_id, identity
+from sojourn.engine.wire.spec import ExecutorSpec, boot_id, cores, identity
 from sojourn.engine.worker.host import ask_for_worker, start_host
 
 _BACKLOG_BYTES = 1 << 20
@@ -66,6 +66,7 @@ class ElasticExecutor:
             seal,
             lambda row: self.channel.send(m.Feedback(row)),
             (spec.max_queue, spec.queue_bytes),
+            rests(spec.senders, cores()),
             spec.max_rest_s,
         )
         own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]

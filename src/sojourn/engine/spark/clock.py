@@ -23,6 +23,8 @@ class Clock:
     def __init__(self, spark: SparkSession, partitions: int) -> None:
         jvm: Any = spark._jvm
         self.jvm = jvm
+        # What this thread has Spark do goes by this session's settings.
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
         sources = jvm.org.apache.spark.sql.execution.streaming.sources
         self.stream = sources.LowLatencyMemoryStream.apply(
             spark._jsparkSession, 1, jvm.org.apache.spark.sql.Encoders.LONG()

@@ -23,7 +23,9 @@ def _leave_out_archives() -> None:
 def main() -> None:
     """Load what tasks need, and do as Spark's own daemon does."""
     _leave_out_archives()
-    import pandas  # noqa: F401  # Spark's Arrow serializer asks for it with the first row
+    from sojourn.engine.spark import nursery
+
+    nursery.begin()  # it loads what executors need while this loads what tasks need
     import pyarrow  # noqa: F401
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager

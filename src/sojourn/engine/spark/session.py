@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -42,6 +43,7 @@ PER_QUERY = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2",
     "spark.sql.execution.pandas.udf.buffer.size": "256",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _DEFAULTS = {
     "spark.python.daemon.module": "sojourn.engine.spark.daemon",
@@ -56,7 +58,7 @@ def session(
     spark: SparkSession | None, master: str | None, slots: int, name: str, batch_s: float
 ) -> SparkSession:
     """A session that can run a query of so many slots."""
-    warm = False
+    own = False
     if spark is None:
         cache = Path.home() / ".cache" / "sojourn"
         java = find_java(os.environ, cache)
@@ -65,7 +67,7 @@ def session(
         os.environ["PYSPARK_PYTHON"] = sys.executable
         master = master or submitted().get("spark.master")
         if master is None:
-            warm, master = True, f"local[{slots + 1}]"  # one for what warms it up
+            own, master = True, f"local[{slots + 1}]"  # one for what warms it up
         builder = SparkSession.builder.master(master).appName(name)
         if is_local(master) or re.match(r"spark://(127\.|localhost)", master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -76,7 +78,8 @@ def session(
         for key, value in {**_DEFAULTS, **AT_START}.items():
             builder = builder.config(key, value)
         with _java_options(f"{_QUICK} {write or use}"):
-            spark = builder.getOrCreate()
+            own = own and SparkContext._active_spark_context is None
+            spark = _plain(builder) if own else builder.getOrCreate()
     for key, value in AT_START.items():
         found = spark.sparkContext.getConf().get(key)
         if found != value:
@@ -93,9 +96,23 @@ def session(
         spark.conf.set(
             "spark.sql.streaming.realTimeMode.minBatchDuration", f"{batch_s * 1000:.0f}ms"
         )
-    if warm:
+    if own:
         threading.Thread(target=_warm_up, args=(spark,), daemon=True).start()
     return spark
+
+
+def _plain(builder: Any) -> SparkSession:
+    """A session without the extensions that Spark finds on its path: to load those of MLlib takes
+    a second."""
+    conf = SparkConf()
+    for key, value in builder._options.items():
+        conf.set(key, value)
+    context = SparkContext(conf=conf)
+    jvm: Any = context._jvm
+    none, empty = jvm.scala.Option.empty(), jvm.PythonUtils.toScalaMap({})
+    extensions = jvm.org.apache.spark.sql.SparkSessionExtensions()
+    java = jvm.org.apache.spark.sql.classic.SparkSession
+    return SparkSession(context, java(context._jsc.sc(), none, none, extensions, empty, empty))
 
 
 def _warm_up(spark: SparkSession) -> None:

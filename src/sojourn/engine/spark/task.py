@@ -8,21 +8,24 @@ gets an empty one behind it where it is read (`pushed`), batches have two rows, 
 stands before all others: a batch is then an empty row and a full one, and the row after it is
 always there."""
 
+import contextlib
 import hashlib
+import itertools
 import os
 import secrets
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import traceback
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn import durable
+from sojourn.engine.spark.nursery import start_executor
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import LENGTH_BYTES, PREFIX, encode, send_frame
 from sojourn.engine.wire.channel import ChannelClient, ChannelKeys
@@ -88,6 +91,7 @@ class Task:
         if partition == self.lanes[self.level]:
             yield from self._waved_through(batches)
             return
+        _call_yourself(self.places[partition].vertex)
         batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         sock = _connect(self.run, self.places[partition], self.specs[partition])
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
@@ -138,6 +142,12 @@ def _hush_broken_pipes() -> None:
 
     if shown.__module__ == "traceback":
         traceback.print_exc = print_exc
+
+
+def _call_yourself(name: str) -> None:
+    """So that `top` tells Spark's Python workers apart."""
+    with contextlib.suppress(OSError):  # where there is no such file
+        Path("/proc/self/comm").write_text(name, encoding="utf-8")
 
 
 class _Pump(threading.Thread):
@@ -205,9 +215,15 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
 def _record_batch(pids: list[int], rows: list[bytes]) -> Any:
     import pyarrow as pa
 
-    schema = pa.schema([("pid", pa.int32()), ("data", pa.binary())])
-    arrays = [pa.array(pids, pa.int32()), pa.array(rows, pa.binary())]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    # Not by pa.array: it would load pandas, to ask whether these are of pandas.
+    ends = array("i", itertools.accumulate(map(len, rows), initial=0))
+    whole = [None, pa.py_buffer(array("i", pids))]
+    parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(rows))]
+    arrays = [
+        pa.Array.from_buffers(pa.int32(), len(pids), whole),
+        pa.Array.from_buffers(pa.binary(), len(rows), parts),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=["pid", "data"])
 
 
 def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
@@ -228,23 +244,9 @@ def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
     listener.bind(str(path))
     listener.listen(2)
     with listener:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "sojourn.engine.executor.main", str(listener.fileno())],
-            stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": _without_spark(os.environ.get("PYTHONPATH", ""))},
-        )
-    assert process.stdin is not None
-    process.stdin.write(spec)
-    process.stdin.close()
+        start_executor(listener, spec)
     sock.connect(str(path))
     return sock
-
-
-def _without_spark(path: str) -> str:
-    """Spark puts archives of itself on its Python workers' path; the installed package is whole."""
-    return os.pathsep.join(p for p in path.split(os.pathsep) if not p.endswith(".zip"))
 
 
 def sockets(run: str) -> Path:

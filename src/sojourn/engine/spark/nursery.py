@@ -1,0 +1,43 @@
+"""Where the elastic executors of a machine come from: a process that has loaded all they need and
+forks one in milliseconds. Spark's daemon of Python workers begins one, and the workers it forks
+inherit the way to it; in a session with another daemon every task begins its own. Used by tasks."""
+
+import os
+import socket
+import subprocess
+import sys
+
+_nursery: socket.socket | None = None
+
+
+def begin() -> socket.socket:
+    """A process that waits for requests, as long as anybody can make one."""
+    global _nursery
+    _nursery, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, "-m", "sojourn.engine.executor.main", str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": _without_spark(os.environ.get("PYTHONPATH", ""))},
+        )
+    return _nursery
+
+
+def start_executor(listener: socket.socket, spec: bytes) -> None:
+    """One that listens there. Its spec goes to it alone."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ends = [listener.fileno(), theirs.fileno()]
+        try:
+            socket.send_fds(_nursery or begin(), [b"e"], ends)
+        except (BrokenPipeError, ConnectionResetError):
+            socket.send_fds(begin(), [b"e"], ends)  # somebody has killed it
+        theirs.close()
+        ours.sendall(spec)
+
+
+def _without_spark(path: str) -> str:
+    """Spark puts archives of itself on its Python workers' path; the installed package is whole."""
+    return os.pathsep.join(p for p in path.split(os.pathsep) if not p.endswith(".zip"))
