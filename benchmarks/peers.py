@@ -198,7 +198,7 @@ def measured(command: list[str], job: str, rate: str, seconds: float) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         script, out = Path(folder, "job.py"), Path(folder, "times")
         script.write_text(job, encoding="utf-8")
-        lines = Lines(rate, WARM_S + seconds + 5)
+        lines = Lines(rate, WARM_S + 3 * seconds + 5)
         lines.start()
         python, *more = command
         environ = {**os.environ, "PYTHONPATH": "", "_python_worker_execution_mode": "process"}
@@ -222,7 +222,7 @@ def measured(command: list[str], job: str, rate: str, seconds: float) -> dict[st
             except subprocess.TimeoutExpired:
                 pass
             began = time.time()
-            while time.time() < began + seconds:
+            while len(clean) < seconds and time.time() < began + 3 * seconds:
                 before, start = curve.ticks(), time.time()
                 time.sleep(1.0)
                 now = curve.ticks()
