@@ -27,7 +27,7 @@ from machine import Steal, cpu_seconds, sojourns, summary
 from pyspark.sql import SparkSession
 
 import sojourn as sj
-from sojourn.engine.driver.running import Running
+from sojourn.wiring import Running
 
 KEYS, VALUE = 20_000, bytes(5_000)
 MILLION, SHARDS = 1_000_000, 64
@@ -87,12 +87,12 @@ def stall(spark: SparkSession, seconds: float) -> dict[str, Any]:
     t.operator("end", nothing, held)
     found: dict[str, list[float]] = {"with": [], "without": []}
     took: list[float] = []
-    with Steal() as steal, sj.start(t, spark=spark, commit_s=1.0) as running:
-        running.hub.wait(lambda: False, fill_s + 5)
+    with Steal() as steal, sj.start(t, spark=spark, settings={"commit": 1.0}) as running:
+        running.engine.hub.wait(lambda: False, fill_s + 5)
         turns = 6
         for turn in range(turns):
             with_commits = turn % 2 == 0
-            running.supervisor.commit_s = 1.0 if with_commits else NEVER_S
+            running.engine.supervisor.commit_s = 1.0 if with_commits else NEVER_S
             sojourns(running, 3)
             before = running.committed
             found["with" if with_commits else "without"] += sojourns(
@@ -117,7 +117,7 @@ def cpu(spark: SparkSession) -> dict[str, Any]:
         source = t.source("source", sj.sources.iterable(lambda: orders(Path(folder))))
         t.operator("touch", Touch, source, key=lambda what: what[0], shards=256)
         with sj.start(
-            t, spark=spark, commit_s=NEVER_S, checkpoint=f"{folder}/checkpoint"
+            t, spark=spark, settings={"commit": NEVER_S}, checkpoint=f"{folder}/checkpoint"
         ) as running:
             ordered = 0
 
@@ -128,13 +128,13 @@ def cpu(spark: SparkSession) -> dict[str, Any]:
                 ordered += 1
                 arrived = SHARDS * ordered
                 while served(running, "touch") < arrived:
-                    running.hub.wait(lambda: False, 0.1)
-                running.hub.wait(lambda: False, 1.0)
-                idle_s = cpu_of(lambda: running.hub.wait(lambda: False, 1.0))
+                    running.engine.hub.wait(lambda: False, 0.1)
+                running.engine.hub.wait(lambda: False, 1.0)
+                idle_s = cpu_of(lambda: running.engine.hub.wait(lambda: False, 1.0))
                 began = time.monotonic()
-                used = cpu_of(running.supervisor.commit)
+                used = cpu_of(running.engine.supervisor.commit)
                 took = time.monotonic() - began
-                settle = cpu_of(lambda: running.hub.wait(lambda: False, 1.0))
+                settle = cpu_of(lambda: running.engine.hub.wait(lambda: False, 1.0))
                 return {"cpu_s": used + settle - idle_s * (1 + took), "took_s": took}
 
             change(1)
@@ -165,7 +165,7 @@ def orders(folder: Path) -> Iterator[tuple[int, int]]:
 
 def served(running: Running, vertex: str) -> int:
     """Tuples that an operator has processed, ever."""
-    return sum(r.served for r in running.hub.poll(5.0).values() if r.vertex == vertex)
+    return sum(r.served for r in running.engine.hub.poll(5.0).values() if r.vertex == vertex)
 
 
 def cpu_of(action: Any) -> float:
@@ -215,14 +215,16 @@ def flat_out(spark: SparkSession, seconds: float, work: Any) -> dict[str, Any]:
         t.sink("out", sj.sinks.jsonl(f"{folder}/out"), t.operator("stamp", stamp, worked))
         looker = _Looker(Path(folder, "out"))
         with Steal() as steal:
-            running = sj.start(t, spark=spark, commit_s=1.0, checkpoint=f"{folder}/checkpoint")
+            running = sj.start(
+                t, spark=spark, settings={"commit": 1.0}, checkpoint=f"{folder}/checkpoint"
+            )
             looker.start()
-            running.hub.wait(lambda: False, 5.0)
+            running.engine.hub.wait(lambda: False, 5.0)
             times: list[float] = []
             end = time.monotonic() + seconds
             last = running.committed
             while time.monotonic() < end:
-                running.hub.wait(lambda: False, 0.02)
+                running.engine.hub.wait(lambda: False, 0.02)
                 if running.committed > last:
                     last = running.committed
                     times.append(time.monotonic())

@@ -35,7 +35,7 @@ import engine as engine_benchmark
 from pyspark.sql import SparkSession
 
 import sojourn as sj
-from sojourn.control.controller import Controller, Record, Shape
+from sojourn.control.controller import Record, Shape
 from sojourn.control.loop import ControlLoop
 from sojourn.control.model import network_of
 from sojourn.control.negotiator import Negotiator
@@ -77,16 +77,15 @@ def chain(source: sj.Source, processors: Sequence[int]) -> sj.Topology:
 
 
 def controlled(
-    spark: SparkSession, topology: sj.Topology, seconds: float, **settings: Any
+    spark: SparkSession, topology: sj.Topology, seconds: float, **options: Any
 ) -> tuple[list[Record], sj.Summary]:
     """Run under control for a while."""
     records: list[Record] = []
-    made = sj.controlled(topology, spark=spark, on_tick=records.append, **settings)
-    try:
-        made.wait(seconds)
-    finally:
-        summary = made.stop()
-    return records, summary
+    with sj.start(topology, spark=spark, **options) as running:
+        assert running.loop is not None
+        running.loop.listeners.append(records.append)
+        running.wait(seconds)
+    return records, running.summary
 
 
 def step(spark: SparkSession, quick: bool) -> dict[str, Any]:
@@ -98,7 +97,7 @@ def step(spark: SparkSession, quick: bool) -> dict[str, Any]:
             lambda n: n, rate=((before_s, 40.0), (90.0, 80.0)), arrivals="poisson", seed=seed
         )
         records, _ = controlled(
-            spark, chain(source, (2, 3)), 95, max_sojourn=f"{target_s}s", conf=["batch=5min"]
+            spark, chain(source, (2, 3)), 95, max_sojourn=target_s, settings={"batch": "5min"}
         )
         means = [(r.samples.sojourn.mean_s if r.samples.sojourn else None) for r in records]
         rates = [r.measure.external_rate if r.measure else 0.0 for r in records]
@@ -137,7 +136,7 @@ def boundary(spark: SparkSession, quick: bool) -> dict[str, Any]:
         65 if quick else 165,
         max_sojourn="10s",
         min_sojourn="1us",
-        conf=["batch=20s"],
+        settings={"batch": "20s"},
     )
     means = sorted(r.samples.sojourn.mean_s for r in records[2:] if r.samples.sojourn)
     ends = len(means) // 4
@@ -218,7 +217,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
             minutes * (20 if quick else 60) + 15,
             max_sojourn="10s",
             min_sojourn="1us",
-            conf=["measure.window=6", "batch=10min"],
+            settings={"measure.window": 6, "batch": "10min"},
         )
         records = records[len(records) // 3 :]
         found = [r.samples.sojourn for r in records if r.samples.sojourn is not None]
@@ -376,9 +375,9 @@ def tick(_spark: SparkSession, quick: bool) -> dict[str, Any]:
     )
     control = ControlLoop(
         Still(names),
-        Controller(shape, ControlSettings(max_sojourn_s=2.5)),
+        shape,
+        ControlSettings(max_sojourn_s=2.5),
         Negotiator(LocalPool()),
-        [],
     )
     ticks = 50 if quick else 200
     for _ in range(ticks):
@@ -398,24 +397,24 @@ def machines(_spark: SparkSession, quick: bool) -> dict[str, Any]:
     )
     records: list[Record] = []
     with tempfile.TemporaryDirectory() as checkpoint:
-        made = sj.controlled(
+        with sj.start(
             chain(source, (1, 2)),
             checkpoint=checkpoint,
             max_sojourn="300ms",
-            conf=[
-                "machines.pool=standalone",
-                "machines.processors=6",
-                "machines.cores=5",
-                "machines.most=3",
-                "change.quiet=20s",
-            ],
-            on_tick=records.append,
-        )
-        try:
-            made.wait(180 if quick else 240)
-        finally:
-            summary = made.stop()
-    answers = [f"{a.have} of {a.wanted}: {a.words}" for a in made.loop.negotiator.answers]
+            settings={
+                "machines.pool": "standalone",
+                "machines.processors": 6,
+                "machines.cores": 5,
+                "machines.most": 3,
+                "change.quiet": "20s",
+            },
+        ) as running:
+            loop = running.loop
+            assert loop is not None
+            loop.listeners.append(records.append)
+            running.wait(180 if quick else 240)
+        summary = running.summary
+    answers = [f"{a.have} of {a.wanted}: {a.words}" for a in loop.negotiator.answers]
     return {
         "answers": answers,
         "means_ms": [

@@ -70,7 +70,8 @@ def measure(rates: list[str], seconds: float) -> None:
 
 def point(running: Any, seconds: float) -> dict[str, Any]:
     """What there is to know of one rate."""
-    hub = running.hub if hasattr(running, "hub") else running.driver
+    engine = getattr(running, "engine", running)  # of older versions
+    hub = engine.hub if hasattr(engine, "hub") else engine.driver
     hub.wait(lambda: bool(hub.tracker.completed), 60)
     time.sleep(WARM_S)
     taken(hub)

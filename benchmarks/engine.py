@@ -35,8 +35,8 @@ from pyspark.sql import SparkSession
 from soak import soak
 
 import sojourn as sj
-from sojourn.engine.driver.running import Running
 from sojourn.engine.spark.session import session
+from sojourn.wiring import Running
 
 PAD = "x" * 100
 KINDS = ("driver", "jvm", "spark python", "executors")
@@ -128,7 +128,7 @@ def micro_batches(spark: SparkSession, seconds: float, rate: int = 50) -> dict[s
 def throughput(spark: SparkSession, count: int) -> dict[str, Any]:
     """Flat out, with bundles and without, and the CPU of both it and the floor."""
     bundles = flat_out(spark, count)
-    single = flat_out(spark, max(2000, count // 200), max_bundle=1)
+    single = flat_out(spark, max(2000, count // 200), maxBundle=1)
     floor = floor_cpu(count)
     return {
         "bundles": bundles,
@@ -140,11 +140,11 @@ def throughput(spark: SparkSession, count: int) -> dict[str, Any]:
     }
 
 
-def flat_out(spark: SparkSession, count: int, **settings: Any) -> dict[str, float]:
+def flat_out(spark: SparkSession, count: int, **settings: object) -> dict[str, float]:
     """Tuples per second through three operators, and CPU time per tuple of all processes."""
     source = sj.sources.iterable(lambda: (PAD for _ in range(count)))
-    with sj.start(chain(source), spark=spark, batch_s=600, **settings) as running:
-        running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+    with sj.start(chain(source), spark=spark, settings={"batch": 600, **settings}) as running:
+        running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
         cpu, start = cpu_seconds(), time.monotonic()
         before = served(running)
         while not running.await_idle(0.2):
@@ -157,7 +157,7 @@ def flat_out(spark: SparkSession, count: int, **settings: Any) -> dict[str, floa
 
 def served(running: Running) -> int:
     """Tuples that the last operator has received."""
-    return sum(r.arrivals for r in running.hub.poll(5.0).values() if r.vertex == "c")
+    return sum(r.arrivals for r in running.engine.hub.poll(5.0).values() if r.vertex == "c")
 
 
 def floor_cpu(count: int) -> float:
@@ -178,7 +178,7 @@ def resize(spark: SparkSession, seconds: float) -> dict[str, Any]:
     t = sj.Topology("resize")
     source = sj.sources.paced(lambda _: PAD, rate=100, arrivals="constant")
     t.operator("end", nothing, t.operator("nap", nap, t.source("source", source), processors=2))
-    with sj.start(t, spark=spark, batch_s=600) as running:
+    with sj.start(t, spark=spark, settings={"batch": 600}) as running:
         sojourns(running, 5)
         steady = summary(sojourns(running, seconds))
         changes = {}
@@ -207,7 +207,7 @@ def resize(spark: SparkSession, seconds: float) -> dict[str, Any]:
 def boundary(spark: SparkSession, batches: int) -> dict[str, Any]:
     """The longest sojourn around each batch end, with batches of ten seconds."""
     source = sj.sources.paced(lambda _: PAD, rate=100, arrivals="constant")
-    with sj.start(chain(source), spark=spark, batch_s=10) as running:
+    with sj.start(chain(source), spark=spark, settings={"batch": 10}) as running:
         sojourns(running, 5)
         stalls = [max(sojourns(running, 10)) for _ in range(batches)]
     return {
@@ -225,8 +225,8 @@ def chained(spark: SparkSession, seconds: float) -> dict[str, Any]:
     for name, together in (("apart", False), ("together", True)):
         made = chain(sj.sources.paced(lambda _: PAD, rate=1000), together)
         with Steal() as steal, sj.start(made, spark=spark) as running:
-            running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
-            running.hub.wait(lambda: False, 5)
+            running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
+            running.engine.hub.wait(lambda: False, 5)
             running.samples()
             before = cpu_seconds()
             rows = sojourns(running, seconds, steal)
@@ -243,10 +243,10 @@ def idle(spark: SparkSession, seconds: float) -> dict[str, Any]:
         threading.Event().wait()
 
     with sj.start(chain(sj.sources.iterable(one)), spark=spark) as running:
-        running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
-        running.hub.wait(lambda: False, 10)
+        running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
+        running.engine.hub.wait(lambda: False, 10)
         before, began = {kind: cpu_seconds(kind) for kind in KINDS}, time.monotonic()
-        running.hub.wait(lambda: False, seconds)
+        running.engine.hub.wait(lambda: False, seconds)
         took = time.monotonic() - began
         cores = {kind: (cpu_seconds(kind) - before[kind]) / took for kind in KINDS}
     total = sum(cores.values())

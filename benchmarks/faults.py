@@ -32,9 +32,9 @@ from pyspark.sql import SparkSession
 from victims import executor, spark_executor, spark_python_worker, worker
 
 import sojourn as sj
-from sojourn.engine.driver.running import Running
 from sojourn.engine.spark.session import session
 from sojourn.engine.spark.standalone import StandaloneCluster
+from sojourn.wiring import Running
 
 LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(1800)]
 TRUTH = Counter(word for line in LINES for word in line.split())
@@ -75,13 +75,15 @@ def one_round(
 ) -> dict[str, Any]:
     """Run, kill, finish, check."""
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryDirectory() as checkpoint:
-        with sj.start(wordcount(out), spark=spark, checkpoint=checkpoint, commit_s=1) as running:
-            running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
-            running.hub.wait(lambda: False, delay_s)
+        with sj.start(
+            wordcount(out), spark=spark, checkpoint=checkpoint, settings={"commit": 1}
+        ) as running:
+            running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
+            running.engine.hub.wait(lambda: False, delay_s)
             killed = time.time()
             os.kill(victim(running), signal.SIGKILL)
-            with running.hub.changed:
-                running.hub.tracker.take()
+            with running.engine.hub.changed:
+                running.engine.hub.tracker.take()
             recovered = outage(running, killed)
             finished = running.await_idle(180)
             restarts = running.restarts
@@ -95,8 +97,8 @@ def one_round(
 def drive(out: str, checkpoint: str) -> None:
     """A driver that is about to be killed, or goes on after one that was: says when the first
     tree is complete, and ends when all is counted."""
-    with sj.start(wordcount(out), checkpoint=checkpoint, commit_s=1) as running:
-        running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+    with sj.start(wordcount(out), checkpoint=checkpoint, settings={"commit": 1}) as running:
+        running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
         print("complete", flush=True)
         if not running.await_idle(180):
             sys.exit("not finished in time")
@@ -127,9 +129,9 @@ def outage(running: Running, killed: float) -> float:
     """The longest time without results in the quarter of a minute after the kill, in seconds."""
     last, longest = killed, 0.0
     while last - killed < 15:
-        running.hub.wait(lambda: bool(running.hub.tracker.completed), 15.0)
-        with running.hub.changed:
-            running.hub.tracker.take()
+        running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 15.0)
+        with running.engine.hub.changed:
+            running.engine.hub.tracker.take()
         now = time.time()
         longest = max(longest, now - last)
         last = now

@@ -38,10 +38,10 @@ from victims import executor, host, nursery, spark_executor, spark_python_worker
 import sojourn as sj
 from sojourn import durable
 from sojourn.engine.driver.record import last_record
-from sojourn.engine.driver.running import Running
 from sojourn.engine.spark.session import session
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.engine.worker import values
+from sojourn.wiring import Running
 
 RATE, COMMIT_S = 100.0, 1.0
 
@@ -131,7 +131,9 @@ class Kills:
     def start(self, spark: SparkSession) -> Running:
         """Begin, or go on."""
         made = topology(str(self.out))
-        return sj.start(made, spark=spark, checkpoint=self.checkpoint, commit_s=COMMIT_S)
+        return sj.start(
+            made, spark=spark, checkpoint=self.checkpoint, settings={"commit": COMMIT_S}
+        )
 
     def note(self, name: str, outage_s: float) -> None:
         """Remember one, and tell."""
@@ -146,10 +148,10 @@ class Kills:
             completed(running)
             for _ in range(kills):
                 name = random.choice(victims)
-                running.hub.wait(lambda: False, random.uniform(0.0, 2.0))
+                running.engine.hub.wait(lambda: False, random.uniform(0.0, 2.0))
                 victim, restarts = known[name](running), running.restarts
                 os.kill(victim, signal.SIGKILL)
-                unsafe = time.monotonic() - running.supervisor.safe_s
+                unsafe = time.monotonic() - running.engine.supervisor.safe_s
                 self.note(name, outage(running))
                 if running.restarts > restarts:
                     self.again.append(unsafe)
@@ -224,9 +226,9 @@ def random_kills(kills: int) -> dict[str, Any]:
 
 def completed(running: Running) -> None:
     """Wait until a tree that is begun from now on is complete."""
-    with running.hub.changed:
-        running.hub.tracker.take()
-    running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+    with running.engine.hub.changed:
+        running.engine.hub.tracker.take()
+    running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
 
 
 def outage(running: Running) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sojourn.engine.driver.running import Running
+from sojourn.wiring import Running
 
 STOLEN = 0.05  # a second with more of the CPU stolen than this says nothing about latency
 
@@ -59,15 +59,15 @@ def _cpu_ticks() -> list[int]:
 def sojourns(running: Running, seconds: float, steal: Steal | None = None) -> list[float]:
     """Every tracked sojourn that completes in so many seconds; with `steal`, in so many seconds of
     which too little was stolen to matter, and those only."""
-    with running.hub.changed:
-        running.hub.tracker.take()
+    with running.engine.hub.changed:
+        running.engine.hub.tracker.take()
     found: list[float] = []
     kept, began = 0.0, time.monotonic()
     while kept < seconds and time.monotonic() < began + 10 * seconds + 10:
         start = time.monotonic()
-        running.hub.wait(lambda: False, 1.0 if steal else 0.2)
-        with running.hub.changed:
-            taken = running.hub.tracker.take()
+        running.engine.hub.wait(lambda: False, 1.0 if steal else 0.2)
+        with running.engine.hub.changed:
+            taken = running.engine.hub.tracker.take()
         if steal is None or steal.was_clean(start):
             found += taken
             kept += time.monotonic() - start

@@ -228,10 +228,10 @@ def handover(quick: bool) -> dict[str, Any]:
         source = t.source("source", sj.sources.iterable(itertools.count))
         value = t.operator("nap", nap(0.020), source, processors=processors)
         t.sink("out", sj.sinks.call(engine_benchmark.nothing), value)
-        with sj.start(t, spark=own, batch_s=600) as running:
-            running.hub.wait(lambda: False, 5)
+        with sj.start(t, spark=own, settings={"batch": 600}) as running:
+            running.engine.hub.wait(lambda: False, 5)
             running.samples()
-            running.hub.wait(lambda: False, 10 if quick else 60)
+            running.engine.hub.wait(lambda: False, 10 if quick else 60)
             sample = running.samples().vertices["nap"]
             assert sample.service_s is not None
             waits[processors] = processors * sample.interval_s / sample.served - sample.service_s
@@ -262,16 +262,16 @@ def spark(quick: bool) -> dict[str, Any]:
         return t
 
     own = session(None, "local[8]", 8, "benchmark", 10)
-    with sj.start(topology(), spark=own, batch_s=60) as running:
-        running.hub.wait(lambda: False, 10)
-        running.hub.tracker.collect()
+    with sj.start(topology(), spark=own, settings={"batch": 60}) as running:
+        running.engine.hub.wait(lambda: False, 10)
+        running.engine.hub.tracker.collect()
         running.samples()
         sojourns: list[float] = []
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            running.hub.wait(lambda: False, 1)
-            with running.hub.changed:
-                sojourns += running.hub.tracker.take()
+            running.engine.hub.wait(lambda: False, 1)
+            with running.engine.hub.changed:
+                sojourns += running.engine.hub.tracker.take()
         measured = running.samples().vertices
     own.stop()
     loads = {}

@@ -49,9 +49,9 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as out:
         with sj.start(topology(sj.sources.iterable(itertools.count), out), spark=spark) as running:
-            running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+            running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
             running.samples()
-            running.hub.wait(lambda: False, 10)
+            running.engine.hub.wait(lambda: False, 10)
             sample = running.samples().vertices["out"]
         full = sample.served / sample.interval_s
     with tempfile.TemporaryDirectory() as folder:
@@ -63,12 +63,12 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
             sj.start(made, spark=spark, checkpoint=f"{folder}/checkpoint") as running,
         ):
             for minute in range(1, round(minutes) + 1):
-                running.hub.wait(lambda: False, 28)
+                running.engine.hub.wait(lambda: False, 28)
                 running.resize({"tally": 4, "same": 3})
-                running.hub.wait(lambda: False, 28)
+                running.engine.hub.wait(lambda: False, 28)
                 running.resize({"tally": 2, "same": 2})
-                tracker = running.hub.tracker
-                with running.hub.changed:
+                tracker = running.engine.hub.tracker
+                with running.engine.hub.changed:
                     found = {**summary(tracker.completed), "open_trees": len(tracker.trees)}
                 readings.append(
                     {

@@ -70,7 +70,7 @@ def one(first: Path) -> dict[str, float]:
     t.operator("c", last, t.operator("b", same, a))
     with sj.start(t) as running:
         marks["executors"] = time.monotonic()
-        running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
+        running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
         now = ticks()
     marks["first"] = float(first.read_text(encoding="ascii"))
     # The first tuple may be through before the start returns.

@@ -5,7 +5,7 @@ import random
 import subprocess
 from pathlib import Path
 
-from sojourn.engine.driver.running import Running
+from sojourn.wiring import Running
 
 
 def children(pid: int) -> list[int]:
@@ -16,7 +16,7 @@ def children(pid: int) -> list[int]:
 
 def executor(running: Running, vertex: str) -> int:
     """The process of a vertex's executor."""
-    return next(h.pid for h in running.hub.members.values() if h.vertex == vertex)
+    return next(h.pid for h in running.engine.hub.members.values() if h.vertex == vertex)
 
 
 def worker(running: Running, vertex: str) -> int:

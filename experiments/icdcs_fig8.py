@@ -32,7 +32,7 @@ def run(lab: Lab) -> Finding:
         rate = min(200.0, BUSY / (total_ms / 1e3))
         each_ms = (total_ms / len(NAMES),) * len(NAMES)
         topology = chain.topology(chain.Settings(rate, cpu=each_ms, sleep=(0.0, 0.0, 0.0)))
-        with sj.start(topology, spark=lab.session(), batch_s=600.0) as running:
+        with sj.start(topology, spark=lab.session(), settings={"batch": 600.0}) as running:
             work_off(running, partial(lab.let_pass, running))
             parts = []
             for _ in range(round(max(lab.seconds(12, 60), LEAST / rate) / INTERVAL_S)):

@@ -22,14 +22,14 @@ import numpy as np
 from shapes import Shape
 
 import sojourn as sj
-from sojourn.control.controller import Controller, Record, shape_of
+from sojourn.control.controller import Record, shape_of
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
 from sojourn.engine.driver.machines import LocalPool
 from sojourn.errors import TopologyFailed
 from sojourn.ports import QUANTILES, Samples, Sojourn
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
-from sojourn.simulate import settings_for
+from sojourn.simulate import settings_for, student
 from sojourn.simulator import SimulatedEngine
 from sojourn.simulator.machines import SimulatedPool
 
@@ -42,9 +42,6 @@ _LATE_S = 0.5
 _LOOK_S = 1.0
 _MOST_LOOKS = 100
 _FEW, _GROUPS = 4, 10
-# Student's t of 95 % confidence, two-sided, by degrees of freedom.
-T_95 = (math.nan, 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26,
-        2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11, 2.10)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ class Measured:
     @property
     def half_s(self) -> float:
         """Half of the mean's interval of 95 % confidence."""
-        return T_95[self.parts - 1] * self.error_s
+        return student(self.parts - 1) * self.error_s
 
     def slower_than(self, other: "Measured") -> bool:
         """With 95 % confidence, by Welch's test."""
@@ -77,7 +74,7 @@ class Measured:
             return self.mean_s > other.mean_s
         shares = squares[0] ** 2 / (self.parts - 1) + squares[1] ** 2 / (other.parts - 1)
         freedom = math.floor(sum(squares) ** 2 / shares + 1e-9)
-        return self.mean_s - other.mean_s > T_95[freedom] * math.sqrt(sum(squares))
+        return self.mean_s - other.mean_s > student(freedom) * math.sqrt(sum(squares))
 
 
 @dataclass
@@ -143,14 +140,14 @@ class Lab:
             yield simulated, lambda seconds: simulated.advance(simulated.now_s + seconds)
             return
         topology = shape.topology(allocation, sleep=True)
-        with sj.start(topology, spark=self.session(), batch_s=3600.0) as started:
+        with sj.start(topology, spark=self.session(), settings={"batch": 3600.0}) as started:
             self.together.wait(_TOGETHER_S)
             yield started, lambda seconds: self.let_pass(started, seconds)
             self.together.wait(_TOGETHER_S)
 
     def let_pass(self, started: Any, seconds: float) -> None:
         """Time passes; nobody is asked anything, as that would be measured too."""
-        started.hub.wait(lambda: started.error is not None or self.ended.is_set(), seconds)
+        started.engine.hub.wait(lambda: started.error is not None or self.ended.is_set(), seconds)
         if self.ended.is_set():
             raise TopologyFailed("the experiment was ended")
 
@@ -179,9 +176,13 @@ class Lab:
         """Under control for a while; nothing is changed before a time."""
         records: list[Record] = []
         with self.running(shape, allocation) as (engine, let_pass):
-            controller = Controller(shape_of(shape.topology(allocation, sleep=False)), settings)
             loop = ControlLoop(
-                engine, controller, Negotiator(LocalPool()), [records.append], advise=True
+                engine,
+                shape_of(shape.topology(allocation, sleep=False)),
+                settings,
+                Negotiator(LocalPool()),
+                [records.append],
+                advise=True,
             )
             passed_s = 0.0
             while passed_s < seconds:
@@ -211,19 +212,21 @@ class Lab:
         conf = [*conf, "batch=10min"]
         if self.engine == "spark":
             self.close()  # the cluster has a Spark of its own
-            with tempfile.TemporaryDirectory() as checkpoint:
-                made = sj.controlled(
+            with (
+                tempfile.TemporaryDirectory() as checkpoint,
+                sj.start(
                     shape.topology(allocation, sleep=True),
                     checkpoint=checkpoint,
                     max_sojourn=max_sojourn,
-                    conf=conf,
+                    settings=dict(option.split("=") for option in conf),
                     advise=True,
-                    on_tick=records.append,
-                )
-                with made:
-                    made.wait(act_from_s)
-                    made.loop.advise = False
-                    made.wait(seconds - act_from_s)
+                ) as running,
+            ):
+                assert running.loop is not None
+                running.loop.listeners.append(records.append)
+                running.wait(act_from_s)
+                running.loop.advise = False
+                running.wait(seconds - act_from_s)
             return records
         of_engine, of_control, of_simulator = settings_for(None, conf, max_sojourn=max_sojourn)
         simulated = SimulatedEngine(
@@ -236,9 +239,13 @@ class Lab:
             machine_processors=of_control.machine_processors,
         )
         pool = SimulatedPool(simulated, of_control.max_machines)
-        controller = Controller(shape_of(simulated.topology), of_control)
         loop = ControlLoop(
-            simulated, controller, Negotiator(pool, pool.begin), [records.append], advise=True
+            simulated,
+            shape_of(simulated.topology),
+            of_control,
+            Negotiator(pool, pool.begin),
+            [records.append],
+            advise=True,
         )
         while simulated.now_s < seconds:
             simulated.advance(simulated.now_s + of_control.interval_s)

@@ -4,22 +4,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sojourn import sinks, sources
+    from sojourn import sinks, sources, testing, windows
     from sojourn.control.summary import Summary
+    from sojourn.engine.driver.states import read_state
+    from sojourn.engine.spark.session import configure
     from sojourn.errors import InputError, TopologyFailed
     from sojourn.ports import Sample, Samples, Sojourn
     from sojourn.sinks import Sink
     from sojourn.sources import Source
-    from sojourn.topology import Operator, Output, Topology
-    from sojourn.wiring import ControlledRun, controlled, run, start
+    from sojourn.topology import Operator, Output, Topology, Vertex
+    from sojourn.wiring import Running, run, start
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ControlledRun",
     "InputError",
     "Operator",
     "Output",
+    "Running",
     "Sample",
     "Samples",
     "Sink",
@@ -28,29 +30,35 @@ __all__ = [
     "Summary",
     "Topology",
     "TopologyFailed",
-    "controlled",
+    "Vertex",
+    "configure",
+    "read_state",
     "run",
     "sinks",
     "sources",
     "start",
+    "testing",
+    "windows",
 ]
 
 # Loaded when they are asked for: every process of the engine imports this package, and most need
 # but little of it.
 _HOMES = {
     "sojourn.control.summary": ("Summary",),
+    "sojourn.engine.driver.states": ("read_state",),
+    "sojourn.engine.spark.session": ("configure",),
     "sojourn.errors": ("InputError", "TopologyFailed"),
     "sojourn.ports": ("Sample", "Samples", "Sojourn"),
-    "sojourn.wiring": ("ControlledRun", "controlled", "run", "start"),
+    "sojourn.wiring": ("Running", "run", "start"),
     "sojourn.sinks": ("Sink",),
     "sojourn.sources": ("Source",),
-    "sojourn.topology": ("Operator", "Output", "Topology"),
+    "sojourn.topology": ("Operator", "Output", "Topology", "Vertex"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("sinks", "sources"):
+    if name in ("sinks", "sources", "testing", "windows"):
         return import_module(f"sojourn.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'sojourn' has no attribute {name!r}")

@@ -3,12 +3,11 @@ next by a call. A topology with chains is the same as one in which each chain is
 its head; that one is what engines run and what control allocates processors to. Pure; fed by the
 topology, used by all that run one."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sojourn.errors import InputError
-from sojourn.topology import Edge, Operator, OperatorSpec, Topology
+from sojourn.topology import Edge, Emits, OperatorSpec, Topology, UserCode
 
 
 @dataclass(frozen=True)
@@ -17,7 +16,8 @@ class Stage:
     chain get what it emits, and under which of the head's outputs it leaves the chain."""
 
     name: str
-    code: Callable[[Any], Any] | type[Operator]
+    code: UserCode
+    emits: Emits
     onward: dict[str | None, tuple[int, ...]]
     leaves: dict[str | None, str | None]
 
@@ -59,7 +59,7 @@ def contracted(topology: Topology) -> Topology:
         members.setdefault(head, [head]).append(name)
     for name, spec in topology.vertices.items():
         if name in members and isinstance(spec, OperatorSpec):
-            made.vertices[name] = replace(spec, code=_chain(topology, members[name]))
+            made.vertices[name] = replace(spec, code=_chain(topology, members[name]), emits="many")
         elif name not in heads:
             made.vertices[name] = spec
     for edge in topology.edges:
@@ -104,7 +104,7 @@ def _chain(topology: Topology, members: list[str]) -> Chain:
                 onward[edge.output] = (*onward.get(edge.output, ()), numbers[edge.receiver])
             else:
                 leaves[edge.output] = _left(head, edge)
-        stages.append(Stage(name, spec.code, onward, leaves))
+        stages.append(Stage(name, spec.code, spec.emits, onward, leaves))
     taken = {output for output in stages[0].leaves.values() if output is not None}
     for stage in stages[1:]:
         for output in stage.leaves.values():

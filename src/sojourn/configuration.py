@@ -80,10 +80,23 @@ def from_options(conf: Iterable[str]) -> Layer:
         key, equals, value = option.partition("=")
         if not equals:
             raise InputError(f"--conf {option!r}: must be key=value")
-        if key.startswith("spark.") and not key.startswith(PREFIX):
-            raise InputError(f"--conf {option!r}: is Spark's; give it to spark-submit")
-        found[key if key.startswith(PREFIX) else PREFIX + key] = value
+        found[_whole(key, f"--conf {option!r}")] = value
     return "--conf", found
+
+
+def from_mapping(settings: Mapping[str, object]) -> Layer:
+    """`settings={"commit": "2s"}`, with the prefix or without."""
+    if not isinstance(settings, Mapping):
+        raise InputError(f"settings must be a mapping of keys to values; got {settings!r:.80}")
+    return "settings", {_whole(key, f"settings {key!r}"): v for key, v in settings.items()}
+
+
+def _whole(key: object, what: str) -> str:
+    if not isinstance(key, str):
+        raise InputError(f"{what}: a key must be text, such as 'commit'")
+    if key.startswith("spark.") and not key.startswith(PREFIX):
+        raise InputError(f"{what}: is Spark's; give it to spark-submit, or to your session")
+    return key if key.startswith(PREFIX) else PREFIX + key
 
 
 def settings_from(

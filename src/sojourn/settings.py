@@ -6,7 +6,7 @@ it. Fed by `configuration`; used by the engine and by control."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sojourn.errors import InputError
@@ -160,11 +160,12 @@ class EngineSettings(_Checked):
         least=0.001,
     )
 
-    def for_target(self, max_sojourn_s: float | None, hops: int) -> "EngineSettings":
-        """What is not set and follows from the target, for tuples that pass so many executors."""
-        if self.max_rest_s is not None or max_sojourn_s is None:
-            return self
-        return replace(self, max_rest_s=min(REST_S, 0.1 * max_sojourn_s / max(hops, 1)))
+    def rest_s(self, max_sojourn_s: float | None, hops: int) -> float:
+        """How long tuples that pass so many executors may wait at each: as set, or as follows from
+        the target."""
+        if self.max_rest_s is not None:
+            return self.max_rest_s
+        return REST_S if max_sojourn_s is None else min(REST_S, 0.1 * max_sojourn_s / max(hops, 1))
 
 
 @dataclass(frozen=True)

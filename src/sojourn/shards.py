@@ -1,4 +1,4 @@
-"""Which worker has which shard."""
+"""Which worker has which shard, and which executor how many processors."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
@@ -23,3 +23,9 @@ def evened(
         shard = owned[most].pop(0)
         owned[least].append(shard)
         yield shard, least
+
+
+def shares(processors: int, executors: int) -> list[int]:
+    """An operator's processors, spread evenly over its executors."""
+    whole, rest = divmod(processors, executors)
+    return [whole + (i < rest) for i in range(executors)]

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from sojourn import configuration
-from sojourn.control.controller import Controller, Record, shape_of
-from sojourn.control.journal import Journal, read_journal
+from sojourn.control.controller import Record, shape_of
+from sojourn.control.journal import read_journal
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
-from sojourn.control.summary import Summary, Tally
+from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Samples
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, SimulatorSettings
@@ -69,7 +69,6 @@ class Simulation:
         """Let it happen."""
         engine_settings, control, simulator = self.settings
         self.check()
-        shape = shape_of(self.topology)
         engine = SimulatedEngine(
             self.topology,
             self.workload,
@@ -80,19 +79,14 @@ class Simulation:
             machine_processors=control.machine_processors,
         )
         pool = SimulatedPool(engine, control.max_machines)
-        tally = Tally()
-        listeners: list[Callable[[Record], None]] = [tally]
-        written = None if journal is None else Journal(journal, shape)
-        if written is not None:
-            listeners.append(written)
-        if on_tick is not None:
-            listeners.append(on_tick)
         loop = ControlLoop(
             engine,
-            Controller(shape, control),
+            shape_of(self.topology),
+            control,
             Negotiator(pool, pool.begin),
-            listeners,
-            self.advise,
+            () if on_tick is None else (on_tick,),
+            advise=self.advise,
+            journal=journal,
         )
         try:
             while engine.now_s + control.interval_s <= self.duration_s and not engine.is_idle:
@@ -100,9 +94,8 @@ class Simulation:
                 loop.tick()
                 progress(engine.now_s / self.duration_s)
         finally:
-            if written is not None:
-                written.close()
-        return tally.summary(self.topology.name, engine.restarts)
+            loop.close()
+        return loop.summary(engine.restarts)
 
 
 def settings_for(config: Path | None, conf: Iterable[str], **targets: Any) -> Settings:
@@ -179,12 +172,14 @@ class Spread:
         mean = statistics.fmean(values)
         if len(values) < 2:
             return cls(mean, math.nan)
-        return cls(mean, _student(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5)
+        return cls(mean, student(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5)
 
 
-def _student(freedom: int) -> float:
+def student(freedom: int) -> float:
     """The 97.5 % point of Student's t, within 1 % (Cornish and Fisher's expansion; the first ones
     from tables)."""
+    if freedom < 1:
+        return math.nan
     table = (12.706, 4.303, 3.182, 2.776, 2.571)
     if freedom <= len(table):
         return table[freedom - 1]

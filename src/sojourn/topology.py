@@ -8,26 +8,52 @@ Pure description, checked before anything starts; every engine runs it.
     t.sink("out", sinks.jsonl("out/"), counts)
 """
 
+import copy
 import dis
 import inspect
 import re
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import CodeType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
 
+from sojourn.drawing import Arrow, Box, as_svg, as_text
 from sojourn.errors import InputError
 from sojourn.graph import cycle_in, groups, is_loop
 from sojourn.sinks import Sink
 from sojourn.sources import Source
+from sojourn.units import parse_duration
 
-Concurrency = Literal["process", "thread"]
+Concurrency = Literal["process", "thread"] | int
 OnError = Literal["fail", "skip", "dead-letter"]
+Emits = Literal["many", "one", "same"]
+"""What an operator emits for a value: the values it returns, the one it returns, or the value
+itself if it returns true."""
 _ON_ERROR: tuple[OnError, ...] = ("fail", "skip", "dead-letter")
 Key = Callable[[Any], Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 MAX_SHARDS = 65_536
+_ASYNC = 64  # tuples at once in a worker of an async operator, unless said
 _T = TypeVar("_T")
+
+
+class Timers(Protocol):
+    """What an operator has as `self.timers`: timers for the key of the tuple in hand. Each has a
+    payload, by which it is told from others of the key; one with the same payload is replaced."""
+
+    @property
+    def now(self) -> float:
+        """The time, as `time.time` counts it; in tests that of the test's clock."""
+
+    def after(self, seconds: float | str, payload: Any = None) -> None:
+        """Have `on_timer(key, payload)` called in so many seconds, or after "5min"."""
+
+    def at(self, when: float, payload: Any = None) -> None:
+        """The same at a time, in seconds as `time.time` counts them."""
+
+    def cancel(self, payload: Any = None) -> bool:
+        """Forget a timer; whether there was one."""
 
 
 class Operator:
@@ -38,9 +64,19 @@ class Operator:
     only where the topology declares `key=`. Change what it holds in the tuple that takes it out."""
 
     state: MutableMapping[Any, Any]
+    timers: Timers
     columns: Literal["numpy", "arrow"] | None = None
+    hand: Any = None  # the worker's
 
-    def open(self) -> None:
+    @property
+    def key(self) -> Any:
+        """The key of the tuple in hand, where the topology declares `key=`. Not known in
+        `process_bundle`, whose values are of many keys."""
+        if self.hand is None:
+            raise InputError(f"{type(self).__name__} uses self.key, which needs a key; add key=…")
+        return self.hand.key
+
+    def open(self) -> Any:
         """Set up what cannot be pickled: models, connections."""
 
     def process(self, value: Any) -> Any:  # noqa: ARG002
@@ -55,8 +91,39 @@ class Operator:
         If it raises, each is given by itself."""
         raise TypeError(f"{type(self).__name__} must define process_bundle(self, values)")
 
-    def close(self) -> None:
+    def on_timer(self, key: Any, payload: Any) -> Any:  # noqa: ARG002
+        """Called when a timer is due, which `self.timers` has set for this key. Return or yield
+        values as `process` of `t.operator` does."""
+        raise TypeError(f"{type(self).__name__} must define on_timer(self, key, payload)")
+
+    def close(self) -> Any:
         """Give back what `open` took."""
+
+
+UserCode = Callable[[Any], Any] | type[Operator] | Operator
+"""A function, or an operator: its class, a `functools.partial` of that, or an instance."""
+
+
+class OperatorOptions(TypedDict, total=False):
+    """How an operator is run.
+
+    `key` sends all tuples of a key to the same shard, in order, and is needed for `self.state`;
+    there are `shards` of them. `processors` is the number to start with, at least one for each of
+    the `executors`. `concurrency` says whether workers are "process"es or "thread"s, or how many
+    tuples a worker of an `async` operator works on at once, each of which counts as a processor.
+    `on_error` says what becomes of a tuple whose processing raises. With `ttl`, such as "1h",
+    `self.state[key]` is forgotten once no tuple of the key has come for so long. With `chain` the
+    operator shares the workers of its only input, an operator, and all that is said of those; what
+    fails in a chain fails as the tuple at its head."""
+
+    key: Key | None
+    shards: int
+    executors: int
+    processors: int | None
+    concurrency: Concurrency
+    on_error: OnError
+    chain: bool
+    ttl: float | str | None
 
 
 @dataclass(frozen=True)
@@ -108,7 +175,7 @@ class OperatorSpec:
     """An operator and how it is run."""
 
     name: str
-    code: Callable[[Any], Any] | type[Operator]
+    code: UserCode
     key: Key | None
     shards: int
     executors: int
@@ -116,6 +183,8 @@ class OperatorSpec:
     concurrency: Concurrency
     on_error: OnError
     chained: bool = False
+    emits: Emits = "many"
+    ttl_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -149,10 +218,31 @@ class Topology:
         return self._add(SourceSpec(_named(name, "source"), source))
 
     def operator(
+        self, name: str, code: UserCode, *inputs: Vertex, **options: Unpack[OperatorOptions]
+    ) -> Vertex:
+        """A function from a value to the values that follow from it: a list, a generator, or None.
+        Or an `Operator` class, an instance of one, or a `functools.partial` of one, whose
+        `process` is such a function. Several inputs join."""
+        return self._operator("many", name, code, inputs, **options)
+
+    def map(
+        self, name: str, code: UserCode, *inputs: Vertex, **options: Unpack[OperatorOptions]
+    ) -> Vertex:
+        """As `operator`, for code that returns one value of any kind for each."""
+        return self._operator("one", name, code, inputs, **options)
+
+    def filter(
+        self, name: str, code: UserCode, *inputs: Vertex, **options: Unpack[OperatorOptions]
+    ) -> Vertex:
+        """As `operator`, for code that says of each value whether it goes on."""
+        return self._operator("same", name, code, inputs, **options)
+
+    def _operator(
         self,
+        emits: Emits,
         name: str,
-        code: Callable[[Any], Any] | type[Operator],
-        *inputs: Vertex,
+        code: UserCode,
+        inputs: tuple[Vertex, ...],
         key: Key | None = None,
         shards: int = 256,
         executors: int = 1,
@@ -160,13 +250,8 @@ class Topology:
         concurrency: Concurrency = "process",
         on_error: OnError = "fail",
         chain: bool = False,
+        ttl: float | str | None = None,
     ) -> Vertex:
-        """A function from a value to an iterable of values, or an `Operator` class.
-
-        Several inputs join. `key` sends all tuples of a key to the same shard, in order, and is
-        needed for `self.state`. `processors` is the number to start with, at least one for each
-        of the `executors`. With `chain` it shares the workers of its only input, an operator, and
-        all that is said of those; what fails in a chain fails as the tuple at its head."""
         what = f"operator {_named(name, 'operator')!r}"
         spec = OperatorSpec(
             name,
@@ -175,15 +260,29 @@ class Topology:
             _whole(what, "shards", shards, MAX_SHARDS),
             _whole(what, "executors", executors),
             _whole(what, "processors", executors if processors is None else processors),
-            _one_of(what, "concurrency", concurrency, ("process", "thread")),
+            _checked_concurrency(what, code, concurrency),
             _one_of(what, "on_error", on_error, _ON_ERROR),
             _one_of(what, "chain", chain, (False, True)),
+            emits,
+            None if ttl is None else parse_duration(ttl, f"{what}: ttl"),
         )
         own = (executors, processors, concurrency, on_error) != (1, None, "process", "fail")
         if chain and own:
             raise InputError(
                 f"{what}: with chain=True its executors, processors, concurrency and on_error are "
                 "those of its input; leave them out"
+            )
+        if spec.ttl_s is not None and (key is None or not spec.ttl_s > 0):
+            raise InputError(
+                f"{what}: ttl must be above zero and needs key=…, as it is how long a key is kept; "
+                f"got {ttl!r}"
+            )
+        if spec.ttl_s is not None and takes_bundles(code):
+            raise InputError(f"{what}: ttl goes by the key of each tuple: it needs process")
+        if is_async(code) and (key is not None or takes_bundles(code)):
+            raise InputError(
+                f"{what}: is async, so its tuples are not done in order; that goes with neither "
+                "key nor process_bundle; leave out one of them"
             )
         if key is not None and not callable(key):
             raise InputError(f"{what}: key must be a function from a value to its key; got {key!r}")
@@ -223,6 +322,19 @@ class Topology:
                 f"output {receiver.output!r}; give the operator itself"
             )
         self._connect(Edge(sender.name, receiver.name, sender.output, feedback=True))
+
+    def __str__(self) -> str:
+        return as_text(*self._drawn())
+
+    def _repr_svg_(self) -> str:
+        """How a notebook shows it."""
+        return as_svg(*self._drawn())
+
+    def _drawn(self) -> tuple[str, dict[str, Box], list[Arrow]]:
+        levels = self.levels()
+        boxes = {n: Box(kind_of(s), told_of(s), levels[n]) for n, s in self.vertices.items()}
+        arrows = [Arrow(e.sender, e.receiver, e.output, e.feedback) for e in self.edges]
+        return self.name, boxes, arrows
 
     def check(self) -> None:
         """Refuse a topology that cannot run."""
@@ -300,8 +412,9 @@ class Topology:
                 f"shares; it has {', '.join(map(repr, senders))}; leave out chain=True"
             )
         for one in (sender, spec):
-            if one.key is not None or takes_bundles(one.code):
+            if one.key is not None or takes_bundles(one.code) or is_async(one.code):
                 why = "a key" if one.key is not None else "process_bundle"
+                why = "an async process" if is_async(one.code) else why
                 raise InputError(
                     f"{what}: cannot be chained to {sender.name!r}, as {one.name!r} has {why}; "
                     "leave out chain=True"
@@ -344,6 +457,17 @@ def kind_of(spec: Spec) -> str:
     return {SourceSpec: "source", OperatorSpec: "operator", SinkSpec: "sink"}[type(spec)]
 
 
+def told_of(spec: Spec) -> str:
+    """What a vertex is, and what a reader wants to know of it at a glance."""
+    if not isinstance(spec, OperatorSpec):
+        return kind_of(spec)
+    what = {"many": "operator", "one": "map", "same": "filter"}[spec.emits]
+    more = [f"{spec.processors} processors"] if spec.processors > 1 else []
+    more += ["keyed"] if spec.key is not None else []
+    more += ["chained"] if spec.chained else []
+    return ", ".join([what, *more])
+
+
 def _named(name: object, what: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(
@@ -366,32 +490,84 @@ def _one_of(what: str, knob: str, value: _T, known: tuple[_T, ...]) -> _T:
     return value
 
 
-def _checked_code(
-    what: str, code: Callable[[Any], Any] | type[Operator], keyed: bool
-) -> Callable[[Any], Any] | type[Operator]:
-    if inspect.isclass(code):
-        one = getattr(code, "process", Operator.process) is not Operator.process
-        if one == takes_bundles(code):
+def _checked_code(what: str, code: UserCode, keyed: bool) -> UserCode:
+    kind = operator_class(code)
+    if kind is None:
+        if not callable(code):
+            raise InputError(f"{what}: must be a function or an Operator; got {code!r}")
+        return code
+    one = getattr(kind, "process", Operator.process) is not Operator.process
+    if one == takes_bundles(code):
+        raise InputError(
+            f"{what}: the class {kind.__name__} must define process(self, value), or "
+            f"process_bundle(self, values); it has {'both' if one else 'neither'}"
+        )
+    columns = getattr(kind, "columns", None)
+    if columns is not None:
+        _one_of(what, "columns", columns, ("numpy", "arrow"))
+    if not keyed and _uses_state(kind):
+        raise InputError(f"{what}: {kind.__name__} uses self.state, which needs a key; add key=…")
+    for method in ("open", "close"):
+        if inspect.iscoroutinefunction(getattr(kind, method, None)) and not is_async(code):
             raise InputError(
-                f"{what}: the class {code.__name__} must define process(self, value), or "
-                f"process_bundle(self, values); it has {'both' if one else 'neither'}"
+                f"{what}: {kind.__name__}.{method} is async, and process is not; make both async, "
+                "or neither"
             )
-        columns = getattr(code, "columns", None)
-        if columns is not None:
-            _one_of(what, "columns", columns, ("numpy", "arrow"))
-        if not keyed and _uses_state(code):
-            raise InputError(
-                f"{what}: {code.__name__} uses self.state, which needs a key; add key=…"
-            )
-    elif not callable(code):
-        raise InputError(f"{what}: must be a function or a class with process; got {code!r}")
+    if has_timers(code) and not (keyed and one):
+        raise InputError(
+            f"{what}: {kind.__name__} has on_timer, so it needs a key, whose timers they are, and "
+            "process(self, value); add key=…"
+        )
     return code
+
+
+def operator_class(code: object) -> type | None:
+    """The class of an operator given as a class, a partial of one or an instance; None of a
+    function."""
+    if isinstance(code, partial):
+        return code.func if inspect.isclass(code.func) else None
+    if inspect.isclass(code):
+        return code
+    made = isinstance(code, Operator) or (hasattr(code, "process") and not callable(code))
+    return type(code) if made else None
+
+
+def made(code: Any, copied: bool) -> Any:
+    """The operator that a worker runs: a new one, or the instance itself, `copied` where workers
+    share a process."""
+    if inspect.isclass(code) or isinstance(code, partial):
+        return code()
+    return copy.deepcopy(code) if copied else code
 
 
 def takes_bundles(code: object) -> bool:
     """Whether an operator's code wants many values at once."""
-    many = getattr(code, "process_bundle", Operator.process_bundle)
-    return inspect.isclass(code) and many is not Operator.process_bundle
+    many = getattr(operator_class(code), "process_bundle", Operator.process_bundle)
+    return many is not Operator.process_bundle
+
+
+def has_timers(code: object) -> bool:
+    """Whether an operator's code may set timers."""
+    return getattr(operator_class(code), "on_timer", Operator.on_timer) is not Operator.on_timer
+
+
+def is_async(code: object) -> bool:
+    """Whether an operator's code is to be awaited."""
+    found = getattr(operator_class(code), "process", code)
+    return inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
+
+
+def _checked_concurrency(what: str, code: UserCode, given: Concurrency) -> Concurrency:
+    if not is_async(code):
+        return _one_of(what, "concurrency", given, ("process", "thread"))
+    if given == "process":
+        return _ASYNC
+    if isinstance(given, str):
+        raise InputError(
+            f"{what}: is async, so concurrency must be a whole number, of tuples at once; got "
+            f"{given!r}"
+        )
+    return _whole(what, "concurrency", given)
 
 
 def _uses_state(code: type) -> bool:

@@ -1,51 +1,96 @@
-"""The composition root: wires the engine to what drives it."""
+"""The way in: starts a topology on Spark, with the loop that keeps its promise if one is given.
+Puts the engine and control together; used by Python programs and by the command line."""
 
 import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sojourn import configuration
-from sojourn.control.controller import Controller, Record, shape_of
-from sojourn.control.journal import Journal
-from sojourn.control.loop import ControlLoop
+from sojourn.control.controller import Record, shape_of
+from sojourn.control.loop import ControlLoop, Listener
 from sojourn.control.negotiator import Negotiator
-from sojourn.control.summary import Summary, Tally
+from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed
+from sojourn.ports import Allocation, Samples
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, knobs_of
 from sojourn.topology import Topology
+from sojourn.units import parse_duration
 
 _log = logging.getLogger("sojourn")
+_LOOK_S = 0.5  # how often to look whether all is done
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sojourn.engine.driver.running import Running
+Duration = str | float
+"""Such as "500ms" or "2min"; a number is seconds."""
 
 
 def start(
     topology: Topology,
     *,
+    max_sojourn: Duration | None = None,
+    min_sojourn: Duration | None = None,
+    max_processors: int | None = None,
+    percentile: float | None = None,
     checkpoint: str | Path | None = None,
     master: str | None = None,
     spark: "SparkSession | None" = None,
-    **settings: Any,
+    journal: str | Path | None = None,
+    advise: bool = False,
+    settings: Mapping[str, object] | None = None,
 ) -> "Running":
     """Start a topology on Spark and return once all its parts are up.
 
-    `checkpoint` is a directory that all machines see; a topology started again with it goes on
-    where it was. Without one, nothing outlives the run. `settings` are those of EngineSettings."""
-    from sojourn.engine.driver.running import Running
+    With `max_sojourn` the loop keeps the mean sojourn under it, or with `percentile` that
+    percentile, with the fewest processors; below `min_sojourn` it gives processors back. With
+    `max_processors` it uses so many as well as it can. It writes what it decides, and why, to
+    `journal`; with `advise` it changes nothing. Without a target nothing is controlled.
 
-    return Running(topology, checkpoint, master, spark, EngineSettings(**settings))
+    `checkpoint` is a directory that all machines see. A topology that is started again with it goes
+    on where it was. Without one, nothing outlives the run. It runs on `spark`, a session of yours,
+    on a `master`, or on this machine. `settings` are those of docs/settings.md, such as
+    {"commit": "2s"}."""
+    targets = {
+        "max_sojourn": max_sojourn,
+        "min_sojourn": min_sojourn,
+        "max_processors": max_processors,
+        "percentile": percentile,
+    }
+    given = configuration.from_mapping({} if settings is None else settings)
+    of_engine, of_control = settings_for(targets, over=[given], spark=spark)
+    return Running(
+        topology,
+        of_engine,
+        of_control,
+        checkpoint=checkpoint,
+        master=master,
+        spark=spark,
+        journal=journal,
+        advise=advise,
+    )
 
 
-class ControlledRun:
-    """A topology and the loop that keeps its promise. Use it in a `with` block, or call `stop`."""
+def run(topology: Topology, *, duration: Duration | None = None, **options: Any) -> Summary:
+    """Start a topology, wait until its sources are exhausted, for `duration`, or until Ctrl-C, stop
+    it gracefully, and say what it was like. The other options are those of `start`."""
+    seconds = None if duration is None else parse_duration(duration, "duration")
+    if seconds is not None and not seconds > 0:
+        raise InputError(f"duration must be above zero; got {duration!r}")
+    with start(topology, **options) as running, contextlib.suppress(KeyboardInterrupt):
+        running.wait(seconds)
+    return running.summary
+
+
+class Running:
+    """A started topology, and the loop that keeps its promise, if it has one. Use it in a `with`
+    block, or call `stop`."""
 
     def __init__(
         self,
@@ -58,34 +103,31 @@ class ControlledRun:
         spark: "SparkSession | None" = None,
         journal: str | Path | None = None,
         advise: bool = False,
-        config: Path | None = None,
-        reread: Callable[[], ControlSettings] | None = None,
-        on_tick: Callable[[Record], None] | None = None,
+        listeners: Iterable[Listener] = (),
     ) -> None:
+        from sojourn.engine.driver.engine import SparkEngine
         from sojourn.engine.driver.machines import pool_for
-        from sojourn.engine.driver.running import Running
 
+        topology.check()
         check_room(topology, settings)
         _check_pool(settings, master, spark)
-        shape = shape_of(topology)
-        self.reread = reread
-        self.tally = Tally()
-        listeners: list[Callable[[Record], None]] = [self.tally]
-        self.journal = Journal(Path(journal), shape) if journal is not None else None
-        if self.journal is not None:
-            listeners.append(self.journal)
-        if on_tick is not None:
-            listeners.append(on_tick)
-        if config is not None:
-            self.config_seen = config.stat().st_mtime_ns
-            listeners.append(lambda _record: self._look_at(config))
+        if not has_goal(settings) and (journal is not None or advise):
+            raise InputError(
+                "journal and advise are of the control loop, which needs a target: give "
+                "max_sojourn or max_processors"
+            )
+        if journal is not None and Path(journal).exists():
+            raise InputError(f"{journal}: exists; name another journal, or delete it")
         self.topology = topology
-        self.thread: threading.Thread | None = None
-        self.closing = contextlib.ExitStack()
+        self.loop: ControlLoop | None = None
+        self._began_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._failed: Exception | None = None
+        self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as failing:
-            failing.callback(self.closing.close)
-            make_pool, own_master = pool_for(topology, settings, self.closing)
-            self.running = Running(
+            failing.callback(self._undo.close)
+            make_pool, own_master = pool_for(topology, settings, self._undo)
+            self.engine = SparkEngine(
                 topology,
                 checkpoint,
                 own_master or master,
@@ -93,163 +135,233 @@ class ControlledRun:
                 engine_settings,
                 settings.max_sojourn_s,
             )
+            failing.callback(self.engine.abandon)
+            if has_goal(settings):
+                self.loop = ControlLoop(
+                    self.engine,
+                    shape_of(topology),
+                    settings,
+                    Negotiator(make_pool(self.engine)),
+                    listeners,
+                    advise=advise,
+                    journal=None if journal is None else Path(journal),
+                )
+                self._thread = threading.Thread(
+                    target=self._control, name="sojourn-control", daemon=True
+                )
+                self._thread.start()
             failing.pop_all()
-        self.loop = ControlLoop(
-            self.running,
-            Controller(shape, settings),
-            Negotiator(make_pool(self.running)),
-            listeners,
-            advise,
-        )
 
-    def wait(self, seconds: float | None = None) -> None:
-        """Keep the promise until finite sources are exhausted, for so long, or until stopped."""
-        self.loop.run(seconds, finished=lambda: self.running.await_idle(0.1))
+    def resize(self, allocation: Allocation) -> None:
+        """Change the processors of some operators while the topology runs. The loop would change
+        them back, so this is for topologies without one, or with one that only advises."""
+        if self.loop is not None and not self.loop.advise:
+            raise InputError(
+                "resize: the control loop decides how many processors there are; change its target "
+                "with change(), or start with advise=True"
+            )
+        self.engine.resize(allocation)
 
-    def start(self) -> "ControlledRun":
-        """Keep it in the background, until `stop`; should it fail there, `stop` tells."""
-        self.thread = threading.Thread(target=self._keep, name="sojourn-control", daemon=True)
-        self.thread.start()
-        return self
+    def samples(self) -> Samples:
+        """What happened since the last call, per vertex and for whole trees; with a control loop,
+        in its last interval. While the topology restarts, vertices may be missing."""
+        loop = self.loop
+        if loop is None:
+            return self.engine.samples()
+        with loop.ticked:
+            while True:
+                self.engine.check()
+                self._check()
+                if loop.samples is not None:
+                    return loop.samples
+                loop.ticked.wait(_LOOK_S)
 
-    def _keep(self) -> None:
-        try:
-            self.wait()
-        except TopologyFailed as error:
-            _log.error("the topology failed: %s", error)
+    def allocation(self) -> dict[str, int]:
+        """The processors each operator has now; fewer than asked for, or none, while the topology
+        starts or starts again."""
+        return self.engine.allocation()
 
-    def submit(self, **changes: Any) -> None:
-        """Go by another max_sojourn, min_sojourn or max_processors from the next tick on."""
-        new = _with_keys(self.loop.settings, _keys(changes), "submitted")
+    def change(self, **targets: Any) -> None:
+        """Go by another max_sojourn, min_sojourn, max_processors or percentile from the next tick
+        on."""
+        if self.loop is None:
+            raise InputError(
+                "change: nothing is controlled; start with max_sojourn or max_processors"
+            )
+        self.engine.check()
+        new = _with_keys(self.loop.settings, _keys(targets), "change")
         configuration.changed_live(self.loop.settings, new)
         check_room(self.topology, new)
-        self.loop.submit(new)
+        self.submit(new)
 
-    def stop(self) -> Summary:
-        """Stop gracefully and say what it was like."""
-        self.loop.stopping.set()
-        if self.thread is not None:
-            self.thread.join()
-        try:
-            self.running.stop()
-        finally:
-            self._close()
-        return self.tally.summary(self.topology.name, self.running.restarts)
+    def submit(self, settings: ControlSettings) -> None:
+        """Go by these from the next tick on."""
+        assert self.loop is not None
+        self.loop.submit(settings)
+        self.engine.aim(settings.max_sojourn_s)
 
-    def __enter__(self) -> "ControlledRun":
+    def await_idle(self, timeout_s: float | None = None) -> bool:
+        """Wait until finite sources are exhausted and everything derived from them is processed.
+        Returns whether that came in time."""
+        return self.engine.await_idle(timeout_s)
+
+    def await_commit(self, timeout_s: float = 60.0) -> bool:
+        """Wait until all that is processed by now is committed: results can be seen, and no
+        failure does it again. Returns whether that came in time."""
+        return self.engine.await_commit(timeout_s)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """As `await_idle`, for a long time: it looks only twice a second."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.engine.await_idle(0.1):
+            self._check()
+            left = _LOOK_S if deadline is None else min(_LOOK_S, deadline - time.monotonic())
+            if left <= 0 or self.engine.supervisor.stopping.wait(left):
+                return False
+        return True
+
+    def stop(self, timeout_s: float = 60.0) -> Summary:
+        """End gracefully and say what it was like. Sources stop, what is in flight is finished as
+        far as the setting `drain` leaves time for it, all is committed, sinks publish. Safe to call
+        twice. Raises TopologyFailed if the last commit could not be made."""
+        with contextlib.ExitStack() as steps:  # each whatever becomes of the others, last first
+            steps.callback(self._undo.close)
+            steps.callback(self.engine.stop, timeout_s)
+            self._end_control()
+        self._check()
+        return self.summary
+
+    @property
+    def summary(self) -> Summary:
+        """What it was like so far. Without a control loop nobody has measured it."""
+        if self.loop is not None:
+            return self.loop.summary(self.restarts)
+        processors = sum(self.engine.supervisor.wanted.values())
+        return Summary(
+            topology=self.topology.name,
+            seconds=time.monotonic() - self._began_s,
+            ticks=0,
+            ready=0,
+            within_target=None,
+            mean_sojourn_s=None,
+            mean_processors=float(processors),
+            most_processors=processors,
+            restarts=self.restarts,
+            changes=(),
+        )
+
+    @property
+    def committed(self) -> int:
+        """The number of the last commit, whose results are published and whose state is kept; 0
+        before the first."""
+        return self.engine.committed
+
+    @property
+    def restarts(self) -> int:
+        """How often it was started again after a failure."""
+        return self.engine.restarts
+
+    @property
+    def error(self) -> str | None:
+        """Why the topology has failed, if it has."""
+        return self.engine.error
+
+    def __enter__(self) -> "Running":
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
+        if kind in (None, KeyboardInterrupt):
             self.stop()
             return
-        self.loop.stopping.set()
+        with contextlib.ExitStack() as steps:
+            steps.callback(self._undo.close)
+            steps.callback(self.engine.abandon)
+            self._end_control()
+
+    def _control(self) -> None:
+        assert self.loop is not None
         try:
-            self.running.__exit__(kind, error, trace)
-        finally:
-            self._close()
+            self.loop.run()
+        except TopologyFailed as error:
+            _log.error("the topology failed: %s", error)
+        except Exception as error:  # noqa: BLE001  # a thread has nobody above it: told by stop()
+            _log.exception("the control loop failed")
+            self._failed = error
 
-    def _close(self) -> None:
-        self.loop.negotiator.close()
-        self.closing.close()
-        if self.journal is not None:
-            self.journal.close()
+    def _check(self) -> None:
+        if self._failed is not None:
+            raise TopologyFailed(f"the control loop failed: {self._failed!r}") from self._failed
 
-    def _look_at(self, config: Path) -> None:
-        """Take up what was changed in the file since it was last read, under all that goes over
-        it."""
-        assert self.reread is not None
+    def _end_control(self) -> None:
+        if self.loop is None or self._thread is None:
+            return
+        self.loop.stopping.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self.loop.close()
+
+
+def watched(
+    config: Path, running: Running, reread: Callable[[], ControlSettings]
+) -> Callable[[Record], None]:
+    """A listener that takes up what was changed in a file of settings since it was last read, under
+    all that goes over it."""
+    seen = config.stat().st_mtime_ns
+
+    def look(_record: Record) -> None:
+        nonlocal seen
         try:
             changed = config.stat().st_mtime_ns
         except OSError:
             return  # it is being replaced, or gone: what was read of it stays in force
-        if changed == self.config_seen:
+        if changed == seen:
             return
-        self.config_seen = changed
+        seen = changed
+        assert running.loop is not None
         try:
-            new = self.reread()
-            check_room(self.topology, new)
-            keys = configuration.changed_live(self.loop.settings, new)
+            new = reread()
+            check_room(running.topology, new)
+            keys = configuration.changed_live(running.loop.settings, new)
         except InputError as error:
             _log.warning("the changed settings are not taken up: %s", error)
             return
-        self.loop.submit(new)
+        running.submit(new)
         _log.info("taken up from %s: %s", config, ", ".join(keys))
 
-
-def controlled(
-    topology: Topology,
-    *,
-    config: str | Path | None = None,
-    conf: Iterable[str] = (),
-    spark: "SparkSession | None" = None,
-    checkpoint: str | Path | None = None,
-    master: str | None = None,
-    journal: str | Path | None = None,
-    advise: bool = False,
-    on_tick: Callable[[Record], None] | None = None,
-    **targets: Any,
-) -> ControlledRun:
-    """Start a topology under control: see `run`."""
-    conf = list(conf)
-    engine_settings, settings = settings_for(config, conf, spark, **targets)
-    return ControlledRun(
-        topology,
-        engine_settings,
-        settings,
-        checkpoint=checkpoint,
-        master=master,
-        spark=spark,
-        journal=journal,
-        advise=advise,
-        config=None if config is None else Path(config),
-        reread=lambda: settings_for(config, conf, spark, **targets)[1],
-        on_tick=on_tick,
-    )
+    return look
 
 
 def settings_for(
-    config: str | Path | None,
-    conf: Iterable[str],
+    targets: Mapping[str, Any],
+    under: Iterable[configuration.Layer] = (),
+    over: Iterable[configuration.Layer] = (),
     spark: "SparkSession | None" = None,
-    **targets: Any,
 ) -> tuple[EngineSettings, ControlSettings]:
-    """Settings from the file, SparkConf, the environment, `conf` and the arguments, each over the
-    one before."""
+    """Settings from what lies under SparkConf, from SparkConf, the environment, what lies over it,
+    and the targets, each over the one before."""
     from sojourn.engine.spark.session import submitted
 
-    layers = [] if config is None else [configuration.read_file(Path(config))]
     given = submitted() if spark is None else dict(spark.sparkContext.getConf().getAll())
-    layers.append(("SparkConf", configuration.ours(given)))
-    layers.append(configuration.from_environment(os.environ))
-    layers.append(configuration.from_options(conf))
-    layers.append(argument_layer(targets))
-    engine_settings, settings, _ = configuration.settings_from(layers)
-    check_goal(settings)
+    engine_settings, settings, _ = configuration.settings_from(
+        [
+            *under,
+            ("SparkConf", configuration.ours(given)),
+            configuration.from_environment(os.environ),
+            *over,
+            argument_layer(targets),
+        ]
+    )
     return engine_settings, settings
 
 
-def run(topology: Topology, *, duration_s: float | None = None, **options: Any) -> Summary:
-    """Run a topology and keep its promise with the fewest processors, until its sources are
-    exhausted, for `duration_s`, or until Ctrl-C; then stop gracefully.
-
-    Give `max_sojourn="500ms"` (with `min_sojourn`, `percentile=99`) or `max_processors=22`. Other
-    options: `checkpoint`, `master` or an existing `spark` session, `config` (a file of settings),
-    `conf` (a list of key=value), `journal` (a file), `advise=True` to change nothing, `on_tick`."""
-    made = controlled(topology, **options)
-    try:
-        made.wait(duration_s)
-    except KeyboardInterrupt:
-        return made.stop()
-    except BaseException:
-        made.__exit__(Exception, None, None)
-        raise
-    return made.stop()
+def has_goal(settings: ControlSettings) -> bool:
+    """Whether there is something to keep."""
+    return settings.max_sojourn_s is not None or settings.max_processors is not None
 
 
 def check_goal(settings: ControlSettings) -> None:
     """There must be something to keep."""
-    if settings.max_sojourn_s is None and settings.max_processors is None:
+    if not has_goal(settings):
         raise InputError(
             f"what is to be kept? Give a target ({PREFIX}maxSojourn, --max-sojourn 500ms) or a "
             f"number of processors ({PREFIX}maxProcessors, --max-processors 22)"
@@ -295,7 +407,7 @@ def _keys(targets: Mapping[str, Any]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, value in targets.items():
         if name not in by_name:
-            raise InputError(f"run: there is no option {name!r}; known are {', '.join(by_name)}")
+            raise InputError(f"there is no option {name!r}; known are {', '.join(by_name)}")
         if value is not None:
             found[by_name[name].name] = value
     return found

@@ -26,6 +26,15 @@ def test_doctor_without_java_says_what_to_install(
     assert "pip install 'sojourn[jdk]'" in shown.err
 
 
+def test_conf_prints_what_a_session_needs(run: Run) -> None:
+    options, properties = run("conf"), run("conf", "--properties")
+    assert (options.code, properties.code) == (0, 0)
+    needed = "spark.python.udf.pipelined.enabled"
+    assert f"--conf {needed}=true" in options.out.splitlines()
+    assert f"{needed} true" in properties.out.splitlines()
+    assert len(options.out.splitlines()) == len(properties.out.splitlines())
+
+
 def test_version_and_help(run: Run) -> None:
     assert run("--version").out.startswith("sojourn ")
     assert "plan" in run("--help").out

@@ -16,14 +16,12 @@ import os, signal, subprocess, sys
 sys.path[:0] = [{here!r}]
 from pathlib import Path
 import sojourn as sj
-from sojourn.engine.spark.session import AT_START
 from pyspark.sql import SparkSession
 from test_topologies import LINES, wordcount
 
 if __name__ == "__main__":
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master({url!r}).appName("cluster")
-    confs = dict(AT_START)
+    builder = sj.configure(SparkSession.builder.master({url!r}).appName("cluster"))
+    confs = {{}}
     confs["spark.driver.host"] = confs["spark.driver.bindAddress"] = "127.0.0.1"
     confs["spark.executor.cores"], confs["spark.cores.max"] = "4", "8"
     confs["spark.executor.memory"] = "512m"
@@ -32,17 +30,20 @@ if __name__ == "__main__":
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     topology = wordcount(Path({out!r}), LINES, 60, processors=3, executors=2)
-    options = {{"checkpoint": {checkpoint!r}, "commit_s": 1, "batch_s": 8}}
-    with sj.start(topology, spark=spark, **options) as running:
+    settings = {{"commit": 1, "batch": 8}}
+    with sj.start(
+        topology, spark=spark, checkpoint={checkpoint!r}, settings=settings
+    ) as running:
         print("up", flush=True)
-        running.hub.wait(lambda: running.committed >= 1, 60)
-        first = running.hub.epoch
+        running.engine.hub.wait(lambda: running.committed >= 1, 60)
+        first = running.engine.hub.epoch
         running.resize({{"count": 4}})
-        running.hub.wait(lambda: running.hub.epoch > first and running.hub.complete(), 60)
-        print("moved", running.hub.epoch - first, "restarts before", running.restarts)
+        hub = running.engine.hub
+        hub.wait(lambda: hub.epoch > first and hub.complete(), 60)
+        print("moved", running.engine.hub.epoch - first, "restarts before", running.restarts)
         asked = 0
         while running.allocation()["count"] != 4 and asked < 300:  # workers take a moment
-            running.hub.wait(lambda: False, 0.1)
+            running.engine.hub.wait(lambda: False, 0.1)
             asked += 1
         print("processors", running.allocation()["count"])
         listed = subprocess.run(
@@ -51,7 +52,7 @@ if __name__ == "__main__":
         victim = int(listed.stdout.split()[-1])
         os.kill(victim, signal.SIGKILL)
         print("killed", flush=True)
-        assert running.hub.wait(lambda: running.restarts > 0, 60)
+        assert running.engine.hub.wait(lambda: running.restarts > 0, 60)
         assert running.await_idle(120)
         print("restarts", running.restarts, flush=True)
     spark.stop()

@@ -52,9 +52,12 @@ def test_an_overloaded_topology_commits_stops_and_goes_on(
 
     checkpoint = tmp_path / "checkpoint"
     running = sj.start(
-        topology(None), spark=spark, checkpoint=checkpoint, commit_s=0.5, drain_s=0.2, max_queue=500
+        topology(None),
+        spark=spark,
+        checkpoint=checkpoint,
+        settings={"commit": 0.5, "drain": 0.2, "maxQueue": 500},
     )
-    assert running.hub.wait(lambda: len(results(tmp_path / "out")) > 100, 60)
+    assert running.engine.hub.wait(lambda: len(results(tmp_path / "out")) > 100, 60)
     sample = running.samples().vertices["nap"]
     running.stop()
     assert sample.queue < 1_000  # a commit reads no more than there is room for
@@ -75,9 +78,11 @@ def test_whenever_it_stops_all_that_is_committed_is_published(
     source = t.source("numbers", sj.sources.iterable(itertools.count, rate=500))
     t.sink("out", sj.sinks.jsonl(out), t.operator("same", lambda n: [n], source))
     for _ in range(3):
-        running = sj.start(t, spark=spark, checkpoint=checkpoint, commit_s=0.1, drain_s=0.0)
+        running = sj.start(
+            t, spark=spark, checkpoint=checkpoint, settings={"commit": 0.1, "drain": 0.0}
+        )
         begun = running.committed
-        assert running.hub.wait(lambda: running.committed > begun + 3, 60)  # noqa: B023
+        assert running.engine.hub.wait(lambda: running.committed > begun + 3, 60)  # noqa: B023
         running.stop()
         found = results(out)
         assert found == list(range(len(found)))
@@ -105,7 +110,7 @@ def test_the_end_of_a_batch_of_sparks_is_just_another_commit(
     rounds = t.operator("round", Round, numbers, key=lambda n: n, shards=8, processors=2)
     t.feedback(rounds["again"], rounds)
     t.sink("out", sj.sinks.jsonl(tmp_path), rounds)
-    with sj.start(t, spark=spark, batch_s=2, commit_s=60) as running:
+    with sj.start(t, spark=spark, settings={"batch": 2, "commit": 60}) as running:
         assert running.await_idle(90)
         assert running.restarts == 0
         assert running.committed >= 2
@@ -123,10 +128,10 @@ def test_a_relocation_repeats_nothing(spark: SparkSession, tmp_path: Path) -> No
     t = sj.Topology("numbers")
     source = t.source("numbers", sj.sources.iterable(lambda: range(900), rate=150))
     t.sink("out", sj.sinks.call(note), t.operator("same", lambda n: [n], source, processors=2))
-    with sj.start(t, spark=spark, commit_s=1) as running:
+    with sj.start(t, spark=spark, settings={"commit": 1}) as running:
         for _ in range(2):
-            assert running.hub.wait(lambda: bool(running.hub.tracker.completed), 60)
-            running.relocate()
+            assert running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
+            running.engine.relocate()
         assert running.await_idle(60)
         assert running.restarts == 0
     assert sorted(map(int, seen.read_text(encoding="utf-8").split())) == list(range(900))
@@ -215,7 +220,7 @@ def test_a_loop_that_gains_more_than_it_loses_ends_with_a_message(spark: SparkSe
     numbers = t.source("numbers", sj.sources.iterable(lambda: [1]))
     doubled = t.operator("double", double, numbers)
     t.feedback(doubled, doubled)
-    running = sj.start(t, spark=spark, max_queue=50, max_bundle=5)
+    running = sj.start(t, spark=spark, settings={"maxQueue": 50, "maxBundle": 5})
     with pytest.raises(TopologyFailed, match="feedback grows without bound"):
         running.await_idle(120)
     with pytest.raises(TopologyFailed):
@@ -238,8 +243,8 @@ def test_what_only_passes_a_level_does_not_wait_behind_its_slow_operator(
     slow = t.operator("slow", lambda value: blocked(len(value)), many)
     joined = t.operator("join", lambda n: [n], slow, few)
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), joined)
-    with sj.start(t, spark=spark, commit_s=0.5, max_queue=20) as running:
-        assert running.hub.wait(lambda: len(results(tmp_path / "out")) == 50, 60)
+    with sj.start(t, spark=spark, settings={"commit": 0.5, "maxQueue": 20}) as running:
+        assert running.engine.hub.wait(lambda: len(results(tmp_path / "out")) == 50, 60)
         go.touch()
         assert running.await_idle(60)
     assert Counter(results(tmp_path / "out")) == Counter([*range(50), *[10_000] * 1000])
@@ -260,7 +265,9 @@ def test_a_full_disk_is_told_and_loses_nothing(
     monkeypatch.setattr(commit, "write_record", full)
     topology = wordcount(tmp_path / "out", LINES, 150, processors=2)
     checkpoint = tmp_path / "checkpoint"
-    running = sj.start(topology, spark=spark, checkpoint=checkpoint, commit_s=0.5, max_restarts=1)
+    running = sj.start(
+        topology, spark=spark, checkpoint=checkpoint, settings={"commit": 0.5, "maxRestarts": 1}
+    )
     with pytest.raises(TopologyFailed, match="the disk is full; make room"):
         running.await_idle(90)
     with pytest.raises(TopologyFailed):
@@ -278,12 +285,14 @@ def test_state_survives_many_commits_and_merges_and_another_number_of_executors(
     """So many commits that files are merged, a stop in the middle, and twice the executors."""
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
     topology = wordcount(out, LINES, 150, processors=2)
-    with sj.start(topology, spark=spark, checkpoint=checkpoint, commit_s=0.1) as running:
-        assert running.hub.wait(lambda: running.committed >= 15, 60)
+    with sj.start(
+        topology, spark=spark, checkpoint=checkpoint, settings={"commit": 0.1}
+    ) as running:
+        assert running.engine.hub.wait(lambda: running.committed >= 15, 60)
         folder = checkpoint / "sojourn" / "state" / "count" / "0"
-        assert running.hub.wait(lambda: any(folder.glob("*.merged")), 30)
+        assert running.engine.hub.wait(lambda: any(folder.glob("*.merged")), 30)
     again = wordcount(out, LINES, 400, processors=2, executors=2)
-    with sj.start(again, spark=spark, checkpoint=checkpoint, commit_s=0.2) as running:
+    with sj.start(again, spark=spark, checkpoint=checkpoint, settings={"commit": 0.2}) as running:
         assert running.await_idle(60)
     check_counts(results(out), WORDS)
     assert sum(1 for _ in (checkpoint / "sojourn" / "state").rglob("*.*")) < 60
@@ -309,17 +318,17 @@ def test_an_overloaded_loop_with_two_sources_gets_over_the_end_of_a_batch(
     t.feedback(busy["again"], busy)
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), busy)
     checkpoint = tmp_path / "checkpoint"
-    options: dict[str, Any] = {"commit_s": 0.5, "batch_s": 4, "max_queue": 50, "max_bundle": 20}
-    running = sj.start(t, spark=spark, checkpoint=checkpoint, drain_s=0.0, **options)
+    settings = {"commit": 0.5, "batch": 4, "maxQueue": 50, "maxBundle": 20, "drain": 0.0}
+    running = sj.start(t, spark=spark, checkpoint=checkpoint, settings=settings)
     batches = [0]
 
     def over() -> bool:
-        batches.append(running.hub.handled_batch)
+        batches.append(running.engine.hub.handled_batch)
         return max(batches) >= 1  # the second one is over as well
 
-    assert running.hub.wait(over, 60)
+    assert running.engine.hub.wait(over, 60)
     before = len(results(tmp_path / "out"))
-    assert running.hub.wait(lambda: len(results(tmp_path / "out")) > before, 60)
+    assert running.engine.hub.wait(lambda: len(results(tmp_path / "out")) > before, 60)
     assert running.restarts == 0
     running.stop()
     found = Counter(results(tmp_path / "out"))

@@ -7,5 +7,5 @@ import sojourn as sj
 
 
 def test_it_is_an_engine_as_control_knows_them(spark: SparkSession) -> None:
-    with sj.start(engine_contract.chain(), spark=spark, batch_s=60) as running:
+    with sj.start(engine_contract.chain(), spark=spark, settings={"batch": 60}) as running:
         engine_contract.check(running, running.await_idle)  # its source has no end

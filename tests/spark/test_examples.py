@@ -39,7 +39,7 @@ def test_frequent_patterns_equal_those_of_an_independent_miner(
         on_error="skip",
     )
     topology = fpd.topology(settings)
-    with sj.start(topology, spark=spark, commit_s=1) as running:
+    with sj.start(topology, spark=spark, settings={"commit": 1}) as running:
         running.resize({"generate": 2, "detect": 3})
         assert running.await_idle(120)
         # Those that leave the window were not read when they entered it either.

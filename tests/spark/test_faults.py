@@ -19,13 +19,13 @@ from test_topologies import LINES, WORDS, check_counts, wordcount
 
 import sojourn as sj
 from sojourn.engine.driver import commit
-from sojourn.engine.driver.running import Running
 from sojourn.engine.spark.task import sockets
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import encode, send_frame
 from sojourn.engine.wire.spec import Attach
 from sojourn.errors import TopologyFailed
 from sojourn.sinks import publish
+from sojourn.wiring import Running
 
 
 def children(pid: int) -> list[int]:
@@ -34,7 +34,7 @@ def children(pid: int) -> list[int]:
 
 
 def executor_of(running: Running, vertex: str) -> int:
-    return next(h.pid for h in running.hub.members.values() if h.vertex == vertex)
+    return next(h.pid for h in running.engine.hub.members.values() if h.vertex == vertex)
 
 
 def worker_of(running: Running, vertex: str) -> int:
@@ -51,7 +51,7 @@ def nursery_of(running: Running, vertex: str) -> int:
 
 def spark_python_worker(running: Running, vertex: str) -> int:
     """The one of this vertex's task."""
-    gateway: Any = running.spark.sparkContext._gateway
+    gateway: Any = running.engine.spark.sparkContext._gateway
     workers = [worker for daemon in children(gateway.proc.pid) for worker in children(daemon)]
     return next(pid for pid in workers if comm(pid) == vertex)
 
@@ -80,9 +80,9 @@ def test_a_kill_loses_and_repeats_nothing(
     restarts: int,
 ) -> None:
     topology = wordcount(tmp_path, LINES, 150, processors=2)
-    with sj.start(topology, spark=spark, commit_s=1) as running:
-        assert running.hub.wait(lambda: running.committed >= 1, 30)
-        assert running.hub.wait(lambda: bool(running.hub.tracker.completed), 30)
+    with sj.start(topology, spark=spark, settings={"commit": 1}) as running:
+        assert running.engine.hub.wait(lambda: running.committed >= 1, 30)
+        assert running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 30)
         os.kill(victim(running, vertex), signal.SIGKILL)
         assert running.await_idle(90)
         assert running.restarts == restarts
@@ -91,8 +91,8 @@ def test_a_kill_loses_and_repeats_nothing(
 
 def test_a_dead_nursery_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
     topology = wordcount(tmp_path, LINES, 150, processors=2)
-    with sj.start(topology, spark=spark, commit_s=1) as running:
-        assert running.hub.wait(lambda: running.committed >= 1, 30)
+    with sj.start(topology, spark=spark, settings={"commit": 1}) as running:
+        assert running.engine.hub.wait(lambda: running.committed >= 1, 30)
         nursery = nursery_of(running, "count")
         os.kill(nursery, signal.SIGKILL)
         await_exit(nursery)
@@ -173,7 +173,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     with sj.start(wordcount(tmp_path, LINES, 300, processors=2), spark=spark) as running:
-        directory = sockets(f"{running.plan.run}-{running.hub.epoch}")
+        directory = sockets(f"{running.engine.plan.run}-{running.engine.hub.epoch}")
         assert directory.stat().st_mode & 0o077 == 0
         for path in directory.iterdir():
             with socket.socket(socket.AF_UNIX) as sock:
@@ -184,8 +184,8 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(str(path))
                 send_frame(sock, b"\xc1 no message at all")
-        members = set(running.hub.members)
-        keys = running.hub.channel.keys
+        members = set(running.engine.hub.members)
+        keys = running.engine.hub.channel.keys
         context = zmq.Context()
         for with_keys in (False, True):
             stranger = context.socket(zmq.DEALER)
@@ -206,7 +206,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
             monitor.close()
             stranger.close()
         context.term()
-        assert set(running.hub.members) == members
+        assert set(running.engine.hub.members) == members
         assert running.await_idle(60)
         assert running.restarts == 0
     check_counts(results(tmp_path), WORDS)
@@ -228,10 +228,10 @@ from test_topologies import LINES, wordcount
 
 if __name__ == "__main__":
     topology = wordcount(Path({out!r}), LINES, {rate}, processors=2)
-    with sj.start(topology, checkpoint={checkpoint!r}, commit_s=1) as running:
+    with sj.start(topology, checkpoint={checkpoint!r}, settings={{"commit": 1}}) as running:
         print("up", flush=True)
         while running.committed < {commits}:
-            running.hub.wait(lambda: False, 0.1)
+            running.engine.hub.wait(lambda: False, 0.1)
         print("saved", flush=True)
         assert running.await_idle(90)
 """
@@ -314,14 +314,14 @@ def test_what_is_committed_but_not_published_is_published_by_the_next_start(
 
     monkeypatch.setattr(commit, "publish", once_not)
     checkpoint = tmp_path / "checkpoint"
-    running = sj.start(topology, spark=spark, checkpoint=checkpoint, commit_s=1)
+    running = sj.start(topology, spark=spark, checkpoint=checkpoint, settings={"commit": 1})
     with pytest.raises(TopologyFailed, match="pulled the plug"):
         running.await_idle(90)
     with pytest.raises(TopologyFailed):
         running.stop()
     before = len(results(tmp_path))
     monkeypatch.undo()
-    with sj.start(topology, spark=spark, checkpoint=checkpoint, commit_s=60) as again:
+    with sj.start(topology, spark=spark, checkpoint=checkpoint, settings={"commit": 60}) as again:
         assert len(results(tmp_path)) > before
         assert again.await_idle(90)
     check_counts(results(tmp_path), WORDS)

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+import pytest
 from conftest import results
 from pyspark.sql import SparkSession
 
 import sojourn as sj
-from sojourn.control.controller import Record
 from sojourn.control.journal import read_journal, replay
+from sojourn.engine.spark.session import AT_START
+from sojourn.errors import InputError
 
 
 def nap(n: int) -> list[int]:
@@ -34,14 +36,12 @@ def test_a_load_step_is_answered_and_nothing_lost(spark: SparkSession, tmp_path:
     """From well within what one processor can do to three times that."""
     rate = ((6.0, 20.0), (10.0, 130.0))
     journal = tmp_path / "journal.jsonl"
-    records: list[Record] = []
     summary = sj.run(
         chain(rate, 1000, tmp_path / "out"),
         spark=spark,
         max_sojourn="400ms",
-        conf=["measure.interval=1s", "change.interval=1s"],
+        settings={"measure.interval": "1s", "change.interval": "1s"},
         journal=journal,
-        on_tick=records.append,
     )
     added = [change for change in summary.changes if change.action == "add"]
     assert added
@@ -50,7 +50,7 @@ def test_a_load_step_is_answered_and_nothing_lost(spark: SparkSession, tmp_path:
     assert sorted(results(tmp_path / "out")) == list(range(1000))
     shape, written = read_journal(journal)
     again = list(replay(shape, written, {}))
-    assert len(again) == summary.ticks == len(records)
+    assert len(again) == summary.ticks
     assert not [r.record.number for r in again if r.differs]
 
 
@@ -60,7 +60,7 @@ def test_advice_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
         spark=spark,
         max_sojourn="100ms",
         advise=True,
-        conf=["measure.interval=1s"],
+        settings={"measure.interval": "1s"},
     )
     assert summary.changes == ()
     assert summary.most_processors == 1
@@ -70,6 +70,7 @@ def test_advice_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
 APP = """
 import sys, time
 import sojourn as sj
+from pyspark.sql import SparkSession
 
 def nap(n):
     time.sleep(0.005)
@@ -80,20 +81,23 @@ numbers = t.source("numbers", sj.sources.paced(lambda n: n, rate=50, count=200))
 t.sink("out", sj.sinks.jsonl(sys.argv[-1]), t.operator("nap", nap, numbers))
 
 if __name__ == "__main__":
-    summary = sj.run(t)
+    spark = SparkSession.builder.getOrCreate() if sys.argv[1] == "own" else None
+    summary = sj.run(t, spark=spark)
     print("target kept in", summary.within_target, "of", summary.ready, flush=True)
+    if spark is not None:
+        print("then", spark.range(5).count(), spark.conf.get("spark.sql.codegen.wholeStage"))
 """
 
 
-def test_spark_submit_carries_the_settings(tmp_path: Path) -> None:
+def submitted(tmp_path: Path, session: str, *options: str) -> subprocess.CompletedProcess[str]:
     app = tmp_path / "app.py"
     app.write_text(APP, encoding="utf-8")
-    ended = subprocess.run(
+    return subprocess.run(
         [
             str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-            *("--master", "local[6]", "--conf", "spark.sojourn.maxSojourn=1s"),
+            *("--master", "local[6]", *options, "--conf", "spark.sojourn.maxSojourn=1s"),
             *("--conf", "spark.sojourn.measure.interval=1s"),
-            *(str(app), str(tmp_path / "out")),
+            *(str(app), session, str(tmp_path / "out")),
         ],
         env={
             **os.environ,
@@ -105,9 +109,64 @@ def test_spark_submit_carries_the_settings(tmp_path: Path) -> None:
         timeout=120,
         check=False,
     )
+
+
+def test_spark_submit_carries_the_settings(tmp_path: Path) -> None:
+    ended = submitted(tmp_path, "sojourn's")
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert "target kept in" in ended.stdout
     assert sorted(results(tmp_path / "out")) == list(range(200))
+
+
+def test_a_session_of_ones_own_needs_what_conf_prints_and_can_be_used_afterwards(
+    tmp_path: Path,
+) -> None:
+    refused = submitted(tmp_path, "own")
+    assert refused.returncode == 1
+    told = refused.stdout[refused.stdout.index("InputError: ") :]  # where Spark puts it
+    assert [key for key in AT_START if f"--conf {key}=" not in told] == []
+    script = Path(sys.executable).parent / "sojourn"
+    printed = subprocess.run([script, "conf"], check=True, capture_output=True, text=True).stdout
+    ended = submitted(tmp_path, "own", *printed.split())
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    assert "target kept in" in ended.stdout
+    assert "then 5 true" in ended.stdout, "its settings are as before"
+    assert sorted(results(tmp_path / "out")) == list(range(200))
+
+
+def test_a_target_can_be_changed_and_processors_are_the_loops(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with sj.start(
+        chain(100.0, 100_000, tmp_path / "out"),
+        spark=spark,
+        max_processors=2,
+        settings={"measure.interval": "500ms", "drain": "1s"},
+    ) as running:
+        with pytest.raises(InputError, match="the control loop decides"):
+            running.resize({"nap": 3})
+        assert running.samples().vertices["nap"].interval_s < 5
+        running.change(max_processors=3)
+        assert running.loop is not None
+        assert running.loop.settings.max_processors == 3
+        with pytest.raises(InputError, match="at least 1"):
+            running.change(max_processors=0)
+        with pytest.raises(InputError, match="there is no option 'max_sojurn'"):
+            running.change(max_sojurn="1s")
+        assert not running.wait(0.1)
+    assert running.summary.ticks > 0
+
+
+def test_without_a_target_nothing_is_controlled(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give max_sojourn or max_processors"):
+        sj.start(chain(100.0, 10, tmp_path / "out"), spark=spark, advise=True)
+    with sj.start(chain(100.0, 10, tmp_path / "out"), spark=spark) as running:
+        with pytest.raises(InputError, match="nothing is controlled"):
+            running.change(max_sojourn="1s")
+        assert running.wait()
+    summary = running.stop()
+    assert (summary.ticks, summary.most_processors, summary.restarts) == (0, 1, 0)
+    assert not running.await_idle(0)
 
 
 MACHINES = """
@@ -124,10 +183,10 @@ if __name__ == "__main__":
     cluster.add(4)
     topology = chain(50.0, 1000, Path({out!r}))
     with sj.start(topology, master=cluster.url, checkpoint={checkpoint!r}) as running:
-        pool = StandalonePool(cluster, running, processors=2, cores=4, most=2)
+        pool = StandalonePool(cluster, running.engine, processors=2, cores=4, most=2)
         said = [len(pool.machines()), pool.change(2), len(pool.machines())]
         said += [pool.change(3)]
-        other = SparkPool(running, processors=2, most=None)
+        other = SparkPool(running.engine, processors=2, most=None)
         said += [len(other.machines()), other.change(1), len(other.machines())]
         said += [other.change(2), len(other.machines())]
         said += [pool.change(1), len(pool.machines()), len(other.machines())]

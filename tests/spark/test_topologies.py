@@ -59,10 +59,12 @@ def check_counts(found: list[Any], words: list[str]) -> None:
 def test_counts_are_exact_over_commits_and_resizes(
     spark: SparkSession, tmp_path: Path, count: dict[str, Any]
 ) -> None:
-    with sj.start(wordcount(tmp_path, LINES, 150, **count), spark=spark, commit_s=1) as running:
-        assert running.hub.wait(lambda: running.committed >= 1, 30)
+    with sj.start(
+        wordcount(tmp_path, LINES, 150, **count), spark=spark, settings={"commit": 1}
+    ) as running:
+        assert running.engine.hub.wait(lambda: running.committed >= 1, 30)
         running.resize({"count": 5, "split": 4})
-        assert running.hub.wait(lambda: running.committed >= 3, 30)
+        assert running.engine.hub.wait(lambda: running.committed >= 3, 30)
         running.resize({"count": 2, "split": 1})
         assert running.await_idle(60)
         assert running.allocation() == {"split": 1, "count": 2}
@@ -77,8 +79,8 @@ def test_a_topology_started_again_goes_on_where_it_was(spark: SparkSession, tmp_
         topology = wordcount(out, LINES, 400, executors=executors, processors=2)
         running = sj.start(topology, spark=spark, checkpoint=checkpoint)
         if executors == 1:
-            tracker = running.hub.tracker
-            assert running.hub.wait(lambda tracker=tracker: bool(tracker.completed), 30)  # type: ignore[misc]
+            tracker = running.engine.hub.tracker
+            assert running.engine.hub.wait(lambda tracker=tracker: bool(tracker.completed), 30)  # type: ignore[misc]
         else:
             assert running.await_idle(60)
         running.stop()
@@ -114,7 +116,7 @@ def test_a_loop_loses_and_repeats_nothing_across_commits(
     rounds = t.operator("round", Round, numbers, key=lambda pair: pair if pair else 0, shards=8)
     t.feedback(rounds["again"], rounds)
     t.sink("out", sj.sinks.jsonl(tmp_path), rounds)
-    with sj.start(t, spark=spark, commit_s=1) as running:
+    with sj.start(t, spark=spark, settings={"commit": 1}) as running:
         assert running.await_idle(90)
         assert running.restarts == 0
     assert Counter(results(tmp_path)) == Counter(n for i in range(600) for n in range(i % 6 + 1))
@@ -274,13 +276,13 @@ def test_a_source_says_how_far_it_is_behind(spark: SparkSession, tmp_path: Path)
         "numbers", sj.sources.paced(lambda _: bytes(50_000), rate=100, arrivals="constant")
     )
     t.sink("out", sj.sinks.jsonl(tmp_path), t.operator("slow", slow, source))
-    running = sj.start(t, spark=spark, max_queue=20, tracked_per_s=1)
+    running = sj.start(t, spark=spark, settings={"maxQueue": 20, "measure.tracked": 1})
     try:
         lag, rate = 0.0, None
         while lag < 3 or rate is None:
             sample = running.samples().vertices["numbers"]
             lag, rate = sample.lag_s or 0.0, sample.arrival_rate
-            running.hub.wait(lambda: False, 1.0)
+            running.engine.hub.wait(lambda: False, 1.0)
         assert 50 < rate < 150
     finally:
         running.__exit__(ValueError, None, None)  # there is no need to drain it
@@ -301,10 +303,10 @@ def test_a_failure_while_it_stops_is_told(spark: SparkSession, tmp_path: Path) -
     source = t.source("numbers", sj.sources.iterable(lambda: range(20)))
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), t.operator("late", late, source))
     running = sj.start(t, spark=spark)
-    assert running.hub.wait(reached.exists, 30)
+    assert running.engine.hub.wait(reached.exists, 30)
 
     def tell() -> None:
-        running.supervisor.stopping.wait()
+        running.engine.supervisor.stopping.wait()
         stopping.touch()
 
     threading.Thread(target=tell).start()
@@ -373,7 +375,7 @@ def test_operators_that_share_workers(spark: SparkSession, tmp_path: Path) -> No
     t.sink("counts", sj.sinks.jsonl(tmp_path / "counts"), counts)
     t.sink("animals", sj.sinks.jsonl(tmp_path / "animals"), loud["animals"])
     with sj.start(t, spark=spark) as running:
-        assert len(running.hub.layout.places) == 5
+        assert len(running.engine.hub.layout.places) == 5
         running.resize({"split": 3})
         with pytest.raises(sj.InputError, match="'shout' shares the workers of 'split'"):
             running.resize({"shout": 2})

@@ -228,8 +228,8 @@ class Node:
                 self.commits.worker_cut(worker)
             case m.Saved() as saved:
                 self.commits.worker_saved(worker, saved)
-            case m.GiveShard(shard, state):
-                self.workers.taken(worker, shard, state)
+            case m.GiveShard() as given:
+                self.workers.taken(worker, given)
         return True
 
 

@@ -1,6 +1,7 @@
 """Settings from files, SparkConf, the environment and the command line."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,6 +9,7 @@ from sojourn import configuration
 from sojourn.configuration import (
     changed_live,
     from_environment,
+    from_mapping,
     from_options,
     read_file,
     settings_from,
@@ -101,6 +103,32 @@ def test_only_targets_may_change_while_it_runs() -> None:
         changed_live(old, ControlSettings(max_sojourn_s=1.0, window=9))
 
 
+def test_settings_of_a_program_are_those_of_the_command_line() -> None:
+    layers = [
+        from_options(["commit=2s", "spark.sojourn.batch=1min"]),
+        from_mapping({"commit": "2s", "spark.sojourn.batch": "1min"}),
+    ]
+    (_, options), (_, mapping) = layers
+    assert options == mapping
+    engine, _, _ = settings_from([from_mapping({"commit": 2, "maxQueue": 7})])
+    assert (engine.commit_s, engine.max_queue) == (2.0, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"comit": "2s"}, "did you mean spark.sojourn.commit"),
+        ({"spark.executor.cores": 2}, "is Spark's"),
+        ({3: 4}, "a key must be text"),
+        ([("commit", 2)], "must be a mapping"),
+        ({"commit": "soon"}, r"spark.sojourn.commit \(settings\)"),
+    ],
+)
+def test_a_wrong_setting_is_told(given: Any, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        settings_from([from_mapping(given)])
+
+
 def test_the_reference_page_is_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "settings.md"
     assert page.read_text(encoding="utf-8") == configuration.reference()
@@ -109,7 +137,7 @@ def test_the_reference_page_is_up_to_date() -> None:
 @pytest.mark.parametrize(
     ("given", "target", "hops", "expected"),
     [
-        (None, None, 4, None),
+        (None, None, 4, 0.01),
         (None, 0.15, 3, 0.005),
         (None, 60.0, 3, 0.01),
         (None, 0.05, 0, 0.005),
@@ -117,7 +145,7 @@ def test_the_reference_page_is_up_to_date() -> None:
     ],
 )
 def test_what_the_target_leaves_is_how_long_tuples_may_gather(
-    given: float | None, target: float | None, hops: int, expected: float | None
+    given: float | None, target: float | None, hops: int, expected: float
 ) -> None:
-    settings = EngineSettings(max_rest_s=given).for_target(target, hops)
-    assert settings.max_rest_s == (expected and pytest.approx(expected))
+    found = EngineSettings(max_rest_s=given).rest_s(target, hops)
+    assert found == pytest.approx(expected)

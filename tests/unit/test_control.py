@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sojourn.control.controller import Controller, Record, Shape
+from sojourn.control.controller import Record, Shape
 from sojourn.control.journal import Journal, read_journal, replay
 from sojourn.control.loop import ControlLoop
 from sojourn.control.measure import smoothed
@@ -114,8 +114,9 @@ class OnePool:
 
 
 def loop(engine: FakeEngine, advise: bool = False, **settings: Any) -> ControlLoop:
-    controller = Controller(SHAPE, ControlSettings(**settings))
-    made = ControlLoop(engine, controller, Negotiator(OnePool()), [], advise)
+    made = ControlLoop(
+        engine, SHAPE, ControlSettings(**settings), Negotiator(OnePool()), advise=advise
+    )
     assert made.tick().decision.action is Action.NOT_READY  # the first interval
     return made
 
@@ -353,8 +354,8 @@ def test_percentile_targets() -> None:
 def test_a_journal_decides_the_same_again_and_says_where_it_would_differ(tmp_path: Path) -> None:
     engine = FakeEngine(rate=50, noise=0.03)
     journal = Journal(tmp_path / "journal.jsonl", SHAPE)
-    controller = Controller(SHAPE, ControlSettings(max_sojourn_s=0.1))
-    control = ControlLoop(engine, controller, Negotiator(OnePool()), [journal])
+    settings = ControlSettings(max_sojourn_s=0.1)
+    control = ControlLoop(engine, SHAPE, settings, Negotiator(OnePool()), [journal])
     ticks(control, 8)
     engine.rate = 110
     ticks(control, 8)
@@ -483,8 +484,7 @@ def test_machines_follow_the_processors() -> None:
     engine = FakeEngine(rate=50)
     pool = SlowPool()
     negotiator = Negotiator(pool)
-    controller = Controller(SHAPE, ControlSettings(max_sojourn_s=0.1))
-    control = ControlLoop(engine, controller, negotiator, [])
+    control = ControlLoop(engine, SHAPE, ControlSettings(max_sojourn_s=0.1), negotiator)
     for rate in (50.0, 150.0):
         engine.rate = rate
         for _ in range(10):
@@ -507,9 +507,7 @@ def test_machines_follow_the_processors() -> None:
 def test_a_refusal_of_machines_is_an_answer() -> None:
     engine = FakeEngine(rate=150)
     negotiator = Negotiator(SlowPool(most=1))
-    control = ControlLoop(
-        engine, Controller(SHAPE, ControlSettings(max_sojourn_s=0.1)), negotiator, []
-    )
+    control = ControlLoop(engine, SHAPE, ControlSettings(max_sojourn_s=0.1), negotiator)
     for _ in range(3):
         control.tick()
         negotiator.close()
@@ -523,9 +521,7 @@ def test_a_machine_that_is_lost_takes_its_processors_with_it() -> None:
     pool.names = ["m0", "m1"]
     pool.most = 1  # and there is no other to be had
     negotiator = Negotiator(pool)
-    control = ControlLoop(
-        engine, Controller(SHAPE, ControlSettings(max_sojourn_s=0.065)), negotiator, []
-    )
+    control = ControlLoop(engine, SHAPE, ControlSettings(max_sojourn_s=0.065), negotiator)
     ticks(control, 5)
     negotiator.close()
     assert sum(engine.allocation().values()) > 4
@@ -556,9 +552,7 @@ def test_a_pool_that_hangs_does_not_hold_the_loop_up() -> None:
 
     engine = FakeEngine(rate=150)
     negotiator = Negotiator(Hanging())
-    control = ControlLoop(
-        engine, Controller(SHAPE, ControlSettings(max_sojourn_s=0.1)), negotiator, []
-    )
+    control = ControlLoop(engine, SHAPE, ControlSettings(max_sojourn_s=0.1), negotiator)
     records = ticks(control, 4)
     assert sum(engine.allocation().values()) <= 4
     assert records[-1].capacity == 4
@@ -630,10 +624,10 @@ def test_nothing_that_fails_gets_out_of_a_tick() -> None:
             raise RuntimeError(f"not now: {allocation}")
 
     engine = Refusing(rate=150)
-    controller = Controller(SHAPE, ControlSettings(max_sojourn_s=0.1, max_processors=30))
-    control = ControlLoop(engine, controller, Negotiator(Broken()), [broken_listener])
+    settings = ControlSettings(max_sojourn_s=0.1, max_processors=30)
+    control = ControlLoop(engine, SHAPE, settings, Negotiator(Broken()), [broken_listener])
     assert len(ticks(control, 5)) == 5
-    control = ControlLoop(engine, controller, Negotiator(OnePool()), [broken_listener])
+    control = ControlLoop(engine, SHAPE, settings, Negotiator(OnePool()), [broken_listener])
     assert acted(ticks(control, 5))
 
 

@@ -8,7 +8,7 @@ import pytest
 from test_control import SHAPE, FakeEngine, OnePool
 
 from sojourn.cli.replay import replay as replay_command
-from sojourn.control.controller import Controller, Record
+from sojourn.control.controller import Record
 from sojourn.control.journal import MAX_BYTES, MAX_PARTS, WARM_UP, Journal, read_journal, replay
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
@@ -20,8 +20,8 @@ def written(path: Path, intervals: int, max_bytes: int) -> list[Record]:
     """The records of a run under changing load, whose journal is in files of that size."""
     engine = FakeEngine(rate=50, noise=0.03)
     journal = Journal(path, SHAPE, max_bytes)
-    controller = Controller(SHAPE, ControlSettings(max_sojourn_s=0.1))
-    control = ControlLoop(engine, controller, Negotiator(OnePool()), [journal])
+    settings = ControlSettings(max_sojourn_s=0.1)
+    control = ControlLoop(engine, SHAPE, settings, Negotiator(OnePool()), [journal])
     records = []
     for number in range(intervals):
         engine.rate = (50, 110, 40)[number // 10 % 3]

@@ -485,10 +485,12 @@ def test_a_shard_moves_by_label_state_and_what_came_meanwhile() -> None:
             m.Work([b"d"], [1], []),
         ]
         assert not rig.workers.idle
-        rig.workers.taken(old, 0, [b"state of 0"])
+        rig.workers.taken(old, m.GiveShard(0, [b"state of 0"]))
         assert rig.of(new).heard() == [m.GiveShard(0, [b"state of 0"]), m.Work([b"c"], [0], [])]
         rig.workers.done(old, done())
         rig.workers.done(new, done())
+        assert not rig.workers.idle, "it may have brought timers"
+        rig.workers.told(new, m.Timers(None, 0, loaded=True))
         assert rig.workers.idle
 
 
@@ -504,7 +506,7 @@ def test_a_keyed_worker_retires_when_its_shards_are_gone() -> None:
         assert rig.workers.processors == 1
         assert goes in rig.workers.all
         rig.workers.done(goes, done())
-        rig.workers.taken(goes, 1, [b"state"])
+        rig.workers.taken(goes, m.GiveShard(1, [b"state"]))
         assert rig.of(goes).heard() == [m.Work([b"a"], [1], []), m.TakeShard(1), m.Close()]
         assert rig.workers.all == [stays]
         assert rig.of(stays).heard()[-2:] == [m.GiveShard(1, [b"state"]), m.Work([b"b"], [1], [])]
@@ -579,6 +581,7 @@ class Simulation(RuleBasedStateMachine):
                 assert shard not in far.states
                 if saved:
                     far.states[shard] = pickle.loads(b"".join(saved))
+                far.answers.append(m.Timers(None, 0, loaded=True))
             case m.Close():
                 assert not far.states, "closed with state in hand"
                 far.closed = True
@@ -602,12 +605,14 @@ class Simulation(RuleBasedStateMachine):
         if worker is None or not far.answers:
             return False
         match far.answers.popleft():
+            case m.Timers() as timers:
+                self.workers.told(worker, timers)
             case m.Ready(pid):
                 self.workers.ready(worker, pid)
             case m.Done() as answer:
                 self.workers.done(worker, answer)
             case m.GiveShard(shard, state):
-                self.workers.taken(worker, shard, state)
+                self.workers.taken(worker, m.GiveShard(shard, state))
         return True
 
     def settle(self) -> None:

@@ -7,6 +7,7 @@ import typer
 from typer.exceptions import TyperException
 
 from sojourn import __version__
+from sojourn.cli.conf import conf
 from sojourn.cli.doctor import doctor
 from sojourn.cli.experiment import experiment
 from sojourn.cli.plan import plan
@@ -44,6 +45,7 @@ app.command()(simulate)
 app.command()(plan)
 app.command()(replay)
 app.command()(experiment)
+app.command()(conf)
 app.command()(doctor)
 
 

@@ -1,10 +1,13 @@
 """`sojourn replay`: decides a journal anew, offline, and says where it would differ."""
 
+import io
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
+from sojourn.cli.run_view import LiveView
 from sojourn.configuration import from_options
 from sojourn.control.journal import read_journal
 from sojourn.control.journal import replay as decide_again
@@ -19,6 +22,9 @@ def replay(
     max_processors: Annotated[str | None, typer.Option(help="Another K_max.")] = None,
     percentile: Annotated[str | None, typer.Option(help="Another percentile.")] = None,
     conf: Annotated[list[str] | None, typer.Option(help="Another setting, key=value.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the last screen of the run here, as SVG.")
+    ] = None,
 ) -> None:
     """Decide every interval of a journal again, from what was measured then, perhaps with other
     settings, and print where the decision would have been another."""
@@ -41,16 +47,24 @@ def replay(
     shape, records = read_journal(journal)
     ticks = differing = warm_up = 0
     first_s: float | None = None
+    screen = LiveView(Console(file=io.StringIO(), record=True, width=100))
     for replayed in decide_again(shape, records, changes):
         record = replayed.record
         first_s = record.time_s if first_s is None else first_s
         ticks += 1
+        if picture is not None:
+            screen(record)
         warm_up += replayed.warm_up
         if replayed.differs:
             differing += 1
             typer.echo(f"{record.time_s - first_s:7.1f} s")
             typer.echo(f"    then  {record.decision.action}: {record.decision.reason}")
             typer.echo(f"    now   {replayed.decision.action}: {replayed.decision.reason}")
+    if picture is not None:
+        try:
+            screen.save(picture)
+        except OSError as error:
+            raise InputError(f"{picture}: cannot be written: {error.strerror}") from None
     typer.echo(f"{shape.name}: {ticks} intervals, {differing or 'none'} decided otherwise")
     if warm_up:
         typer.echo(

@@ -40,7 +40,9 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run a topology and keep its promise with the fewest processors. Ctrl-C stops it cleanly."""
-    from sojourn.wiring import controlled, settings_for
+    from sojourn import configuration
+    from sojourn.settings import ControlSettings, EngineSettings
+    from sojourn.wiring import Running, check_goal, settings_for, watched
 
     seconds = None if duration is None else parse_duration(duration, "--duration")
     if seconds is not None and not seconds > 0:
@@ -57,28 +59,32 @@ def run(
         "max_processors": max_processors,
         "percentile": percentile,
     }
-    settings_for(config, conf or [], **targets)  # mistakes are told before Spark starts
+
+    def read() -> tuple[EngineSettings, ControlSettings]:
+        layers = [] if config is None else [configuration.read_file(config)]
+        return settings_for(targets, layers, [configuration.from_options(conf or [])])
+
+    of_engine, of_control = read()  # mistakes are told before Spark starts
+    check_goal(of_control)
     typer.echo("starting Spark …", err=True)
-    made = controlled(
+    with Running(
         topology,
-        config=config,
-        conf=conf or [],
+        of_engine,
+        of_control,
         checkpoint=checkpoint,
         master=master,
         journal=journal,
         advise=advise,
-        on_tick=view,
-        **targets,
-    )
-    try:
-        with view:
-            made.wait(seconds)
-    except KeyboardInterrupt:
-        typer.echo("stopping …", err=True)
-    except BaseException:
-        made.__exit__(Exception, None, None)
-        raise
-    summary = made.stop()
+        listeners=[view],
+    ) as running:
+        if config is not None and running.loop is not None:
+            running.loop.listeners.append(watched(config, running, lambda: read()[1]))
+        try:
+            with view:
+                running.wait(seconds)
+        except KeyboardInterrupt:
+            typer.echo("stopping …", err=True)
+    summary = running.summary
     if as_json:
         typer.echo(summary.as_json())
     else:

@@ -1,6 +1,7 @@
 """What `sojourn run` shows: a live table on a terminal, plain lines elsewhere, and a summary.
 Fed with tick records, and knows nothing else."""
 
+from pathlib import Path
 from typing import IO
 
 import typer
@@ -62,9 +63,8 @@ class LiveView:
     """A table that changes in place."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.live = Live(
-            Text("waiting for the first interval …"), console=console, auto_refresh=False
-        )
+        self.screen: Group | Text = Text("waiting for the first interval …")
+        self.live = Live(self.screen, console=console, auto_refresh=False)
         self.changes: list[str] = []
         self.first_s: float | None = None
 
@@ -76,7 +76,14 @@ class LiveView:
             self.changes.append(
                 f"{since:.0f} s  {record.decision.action}: {record.decision.reason}"
             )
-        self.live.update(self.render(record, since), refresh=True)
+        self.screen = self.render(record, since)
+        self.live.update(self.screen, refresh=True)
+
+    def save(self, path: Path) -> None:
+        """The screen as it is now, as a picture."""
+        console = self.live.console
+        console.print(self.screen)
+        console.save_svg(str(path), title="sojourn run")
 
     def render(self, record: Record, since_s: float) -> Group:
         """The whole screen."""

@@ -12,6 +12,7 @@ from sojourn.control.model import bare_of, estimate_of, excess_of, metric_of, ne
 from sojourn.control.review import is_judged, is_worse
 from sojourn.control.situation import (
     ACTING,
+    RETRIES,
     Action,
     Change,
     Decision,
@@ -28,7 +29,6 @@ from sojourn.units import format_duration as told
 
 _KEPT = 30
 _ENOUGH_TREES = 10
-_MAX_RETRIES = 3
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,7 @@ class Controller:
             rejected=rejected,
             above=0,
             behind=0,
-            retries=0 if self.wanted == before and retries > _MAX_RETRIES else retries,
+            retries=0 if self.wanted == before and retries > RETRIES else retries,
             low_since_s=None,
             enough={},
         )

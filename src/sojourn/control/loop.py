@@ -5,13 +5,16 @@ the journal and the screen hang on to it."""
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from sojourn.control.controller import Controller, Record
+from sojourn.control.controller import Controller, Record, Shape
+from sojourn.control.journal import Journal
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.situation import Action
+from sojourn.control.summary import Summary, Tally
 from sojourn.errors import TopologyFailed
-from sojourn.ports import Engine
+from sojourn.ports import Engine, Samples
 from sojourn.settings import ControlSettings
 
 _log = logging.getLogger("sojourn")
@@ -21,22 +24,42 @@ Listener = Callable[[Record], None]  # who is told of every tick
 
 
 class ControlLoop:
-    """Ticks once per interval until stopped. Nothing that goes wrong in a tick gets out of it."""
+    """Ticks once per interval until stopped. Nothing that goes wrong in a tick gets out of it.
+    With `journal`, every record is written to that file."""
 
     def __init__(
         self,
         engine: Engine,
-        controller: Controller,
+        shape: Shape,
+        settings: ControlSettings,
         negotiator: Negotiator,
-        listeners: list[Listener],
+        listeners: Iterable[Listener] = (),
+        *,
         advise: bool = False,
+        journal: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.engine, self.controller, self.negotiator = engine, controller, negotiator
-        self.listeners, self.advise, self.clock = listeners, advise, clock
-        self.settings = controller.settings
+        self.engine, self.shape, self.negotiator = engine, shape, negotiator
+        self.controller = Controller(shape, settings)
+        self.settings, self.advise, self.clock = settings, advise, clock
+        self.tally = Tally()
+        self.journal = None if journal is None else Journal(journal, shape)
+        written = () if self.journal is None else (self.journal,)
+        self.listeners: list[Listener] = [self.tally, *written, *listeners]
         self.stopping = threading.Event()
+        self.ticked = threading.Condition()
+        self.samples: Samples | None = None
         self.busy_s = 0.0
+
+    def summary(self, restarts: int) -> Summary:
+        """What it was like so far."""
+        return self.tally.summary(self.shape.name, restarts)
+
+    def close(self) -> None:
+        """Nothing of it goes on after this."""
+        self.negotiator.close()
+        if self.journal is not None:
+            self.journal.close()
 
     def submit(self, settings: ControlSettings) -> None:
         """Go by other settings from the next tick on."""
@@ -73,6 +96,9 @@ class ControlLoop:
         if not self.advise and record.decision.action in _SETTLED:
             needed = record.decision.needed or sum(controller.wanted.values())
             self.negotiator.want(needed, record.time_s, self.settings.quiet_s)
+        with self.ticked:
+            self.samples = samples
+            self.ticked.notify_all()
         for listener in self.listeners:
             try:
                 listener(record)

@@ -2,11 +2,10 @@
 forbids for now. Part of deciding; pure."""
 
 from sojourn.control.model import metric_of
-from sojourn.control.situation import ACTING, Action, Change, Decision, Situation
+from sojourn.control.situation import ACTING, RETRIES, Action, Change, Decision, Situation
 from sojourn.units import format_duration as told
 
 _RETRY_INTERVALS = 4  # a change that is not there after so many is asked for again
-_RETRIES = 3
 _WORSE = 1.3  # times what was expected, and what was before
 _JUDGES = 2  # intervals that must agree
 _ENOUGH_TREES = 20
@@ -24,7 +23,7 @@ def unfinished(s: Situation) -> Decision | None:
             return Decision(Action.SETTLING, f"{name!r} has {has} of {wants} processors so far")
         ago = "" if since is None else f" {told(since)} ago"
         what = f"{name!r} has {has} of the {wants} processors asked for{ago}"
-        if s.memory.retries >= _RETRIES:
+        if s.memory.retries >= RETRIES:
             reason = f"{what}, however often; going by what it has"
             return Decision(Action.RETRY, reason, s.current, forced=True)
         return Decision(Action.RETRY, f"{what}; asking again", dict(s.wanted), forced=True)

@@ -11,6 +11,8 @@ from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
 
+RETRIES = 3  # times that a change which does not come is asked for again
+
 
 class Action(StrEnum):
     """What a decision does."""

@@ -21,7 +21,8 @@ from sojourn.engine.wire.layout import Layout, Place, executors_of
 from sojourn.engine.wire.messages import Suspect
 from sojourn.engine.wire.spec import ExecutorSpec, HostSpec
 from sojourn.errors import InputError
-from sojourn.settings import REST_S, EngineSettings
+from sojourn.settings import EngineSettings
+from sojourn.shards import shares
 from sojourn.topology import (
     OperatorSpec,
     SinkSpec,
@@ -33,6 +34,7 @@ from sojourn.topology import (
 
 _log = logging.getLogger("sojourn")
 _PACKAGE = Path(__file__).parents[2]
+_INSTALLED = {"site-packages", "dist-packages"}  # wherever they are
 _registering = threading.Lock()
 
 
@@ -67,7 +69,10 @@ def _own_modules_by_value() -> Iterator[list[ModuleType]]:
     own = {"__main__": sys.modules["__main__"]}  # by name: some modules stand there under two
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if file and not any(Path(file).is_relative_to(path) for path in installed):
+        if file and not (
+            _INSTALLED.intersection(Path(file).parts)
+            or any(Path(file).is_relative_to(path) for path in installed)
+        ):
             own[module.__name__] = module
     with _registering:  # the register is one for all threads
         known = cloudpickle.list_registry_pickle_by_value()
@@ -103,14 +108,16 @@ def build_tasks(
     wanted: Mapping[str, int],
     suspects: Mapping[str, Collection[bytes]],
     guilty: Mapping[str, Collection[Suspect]],
+    rest_s: float,
 ) -> list[Task]:
-    """One task per level: with the processors wanted, giving out suspected tuples one by one and
-    leaving out those that are guilty of their workers' deaths."""
+    """One task per level: with the processors wanted and rests of so long at the most, giving out
+    suspected tuples one by one and leaving out those that are guilty of their workers' deaths."""
 
     def spec_of(place: Place) -> ExecutorSpec:
         spec = plan.topology.vertices[place.vertex]
         operator = spec if isinstance(spec, OperatorSpec) else None
         keyed = operator is not None and operator.key is not None
+        concurrency = "process" if operator is None else operator.concurrency
         executors = executors_of(spec)
         on_error = "fail" if isinstance(spec, SourceSpec) else spec.on_error
         return ExecutorSpec(
@@ -123,7 +130,10 @@ def build_tasks(
                 code=plan.code[place.vertex],
                 classes=plan.classes,
                 routes=plan.layout.routes[place.vertex],
-                threads=operator is not None and operator.concurrency == "thread",
+                threads=concurrency == "thread",
+                emits="many" if operator is None else operator.emits,
+                key=_pickle(place.vertex, operator.key) if operator is not None and keyed else b"",
+                ttl_s=None if operator is None else operator.ttl_s,
                 keep_going=on_error != "fail",
                 tracked_per_s=plan.settings.tracked_per_s,
                 timed_every=plan.settings.timed_every,
@@ -144,7 +154,8 @@ def build_tasks(
             max_bundle=plan.settings.max_bundle,
             max_queue=plan.settings.max_queue,
             queue_bytes=plan.settings.max_queue_bytes,
-            max_rest_s=REST_S if plan.settings.max_rest_s is None else plan.settings.max_rest_s,
+            max_rest_s=rest_s,
+            slots=concurrency if isinstance(concurrency, int) else 0,
             bundled=operator is not None and takes_bundles(operator.code),
             chain=behind(operator.code) if operator is not None else (),
             secret=plan.secret,
@@ -171,12 +182,6 @@ def build_tasks(
             )
             for level, places in enumerate(levels)
         ]
-
-
-def shares(processors: int, executors: int) -> list[int]:
-    """An operator's processors, spread evenly over its executors."""
-    whole, rest = divmod(processors, executors)
-    return [whole + (i < rest) for i in range(executors)]
 
 
 def _code(spec: SourceSpec | OperatorSpec | SinkSpec) -> Any:

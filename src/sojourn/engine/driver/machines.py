@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sojourn.engine.driver.running import Running
+from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.engine.wire.layout import layout
 from sojourn.settings import ControlSettings
@@ -40,12 +40,12 @@ class StandalonePool:
     def __init__(
         self,
         cluster: StandaloneCluster,
-        running: Running,
+        engine: SparkEngine,
         processors: int,
         cores: int,
         most: int | None,
     ) -> None:
-        self.cluster, self.running = cluster, running
+        self.cluster, self.engine = cluster, engine
         self.processors_per_machine = processors
         self.cores, self.most = cores, most
         self.pauses_s: list[float] = []
@@ -53,7 +53,7 @@ class StandalonePool:
     @property
     def least(self) -> int:
         """Machines that the task slots need."""
-        return -(-self.running.layout.slots // self.cores)
+        return -(-self.engine.layout.slots // self.cores)
 
     def machines(self) -> list[str]:
         """Those whose process has not ended."""
@@ -69,8 +69,8 @@ class StandalonePool:
             return f"there are {len(have)}, and neither more nor fewer can be had"
         if wanted > len(have):
             added = [self.cluster.add(self.cores) for _ in range(wanted - len(have))]
-            await_slots(self.running, wanted * self.cores)
-            self.pauses_s.append(self.running.relocate())
+            await_slots(self.engine, wanted * self.cores)
+            self.pauses_s.append(self.engine.relocate())
             return f"added {', '.join(added)}; tuples waited {self.pauses_s[-1]:.1f} s"
         leaving = have[wanted:]
 
@@ -78,7 +78,7 @@ class StandalonePool:
             for name in leaving:
                 self.cluster.remove(name)
 
-        self.pauses_s.append(self.running.relocate(give_back))
+        self.pauses_s.append(self.engine.relocate(give_back))
         return f"gave back {', '.join(leaving)}; tuples waited {self.pauses_s[-1]:.1f} s"
 
 
@@ -86,8 +86,8 @@ class SparkPool:
     """Spark executors as machines, asked of whatever manages the cluster: YARN, Kubernetes or a
     standalone master."""
 
-    def __init__(self, running: Running, processors: int, most: int | None) -> None:
-        self.running, self.most = running, most
+    def __init__(self, engine: SparkEngine, processors: int, most: int | None) -> None:
+        self.engine, self.most = engine, most
         self.processors_per_machine = processors
         self.pauses_s: list[float] = []
 
@@ -95,12 +95,12 @@ class SparkPool:
     def least(self) -> int:
         """Machines that the task slots need, if they are all alike."""
         slots, have = int(self.context.defaultParallelism()), max(1, len(self.machines()))
-        return -(-self.running.layout.slots * have // max(1, slots))
+        return -(-self.engine.layout.slots * have // max(1, slots))
 
     @property
     def context(self) -> Any:
         """Spark's own, in Java."""
-        return self.running.spark.sparkContext._jsc.sc()
+        return self.engine.spark.sparkContext._jsc.sc()
 
     def machines(self) -> list[str]:
         """The ids of the Spark executors that have registered."""
@@ -115,7 +115,7 @@ class SparkPool:
             machines = min(machines, max(self.most, self.least))
         if machines == len(have):
             return f"there are {len(have)}, and neither more nor fewer can be had"
-        jvm: Any = self.running.spark._jvm
+        jvm: Any = self.engine.spark._jvm
         if machines > len(have):
             empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
             if not self.context.requestTotalExecutors(machines, 0, empty):
@@ -124,7 +124,7 @@ class SparkPool:
             got = len(self.machines())
             if got == len(have):
                 return f"refused: of {machines} there are {got} after {_REGISTER_S:.0f} s"
-            self.pauses_s.append(self.running.relocate())
+            self.pauses_s.append(self.engine.relocate())
             return f"have {got} of {machines}; tuples waited {self.pauses_s[-1]:.1f} s"
         leaving = have[machines:]
 
@@ -132,7 +132,7 @@ class SparkPool:
             self.context.killExecutors(jvm.PythonUtils.toSeq(leaving))
             _await(lambda: not set(leaving) & set(self.machines()), _REGISTER_S)
 
-        self.pauses_s.append(self.running.relocate(give_back))
+        self.pauses_s.append(self.engine.relocate(give_back))
         return f"gave back {', '.join(leaving)}; tuples waited {self.pauses_s[-1]:.1f} s"
 
 
@@ -141,14 +141,14 @@ Pool = LocalPool | StandalonePool | SparkPool
 
 def pool_for(
     topology: Topology, settings: ControlSettings, closing: contextlib.ExitStack
-) -> tuple[Callable[[Running], Pool], str | None]:
+) -> tuple[Callable[[SparkEngine], Pool], str | None]:
     """The pool that the settings ask for, to be made of the topology once it runs, and the master
     that it must run on if the pool has its own. A cluster that is started ends with `closing`."""
     if settings.pool == "local":
         return lambda _running: LocalPool(), None
     if settings.pool == "spark":
         return (
-            lambda running: SparkPool(running, settings.machine_processors, settings.max_machines)
+            lambda engine: SparkPool(engine, settings.machine_processors, settings.max_machines)
         ), None
     directory = Path(tempfile.mkdtemp(prefix="sojourn-cluster-"))
     closing.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -157,10 +157,10 @@ def pool_for(
     for _ in range(first_machines(topology, settings)):
         cluster.add(settings.machine_cores)
 
-    def made(running: Running) -> Pool:
+    def made(engine: SparkEngine) -> Pool:
         return StandalonePool(
             cluster,
-            running,
+            engine,
             settings.machine_processors,
             settings.machine_cores,
             settings.max_machines,
@@ -179,9 +179,9 @@ def first_machines(topology: Topology, settings: ControlSettings) -> int:
     return max(machines, -(-layout(topology).slots // settings.machine_cores))
 
 
-def await_slots(running: Running, slots: int) -> None:
+def await_slots(engine: SparkEngine, slots: int) -> None:
     """Until so many task slots have registered, or for a minute."""
-    context = running.spark.sparkContext._jsc.sc()
+    context = engine.spark.sparkContext._jsc.sc()
     _await(lambda: context.defaultParallelism() >= slots, _REGISTER_S)
 
 

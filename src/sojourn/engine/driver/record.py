@@ -38,7 +38,7 @@ class Record(msgspec.Struct):
 
     def welcome(self, root: Path, vertex: str, executor: int, executors: int) -> m.Welcome:
         """What concerns one executor, of `executors` that its vertex has now."""
-        parts = self._of(vertex)
+        parts = self.of(vertex)
         anew = len(parts) != executors
         wanted = [part for part in parts if anew or part.executor == executor]
         return m.Welcome(
@@ -55,7 +55,8 @@ class Record(msgspec.Struct):
             held=[name for part in wanted for name in part.held],
         )
 
-    def _of(self, vertex: str) -> list[m.Part]:
+    def of(self, vertex: str) -> list[m.Part]:
+        """The parts of a vertex's executors, in order."""
         found = [part for part in self.parts if part.vertex == vertex]
         return sorted(found, key=lambda part: part.executor)
 

@@ -61,13 +61,14 @@ class _Relocation:
 class Supervisor(threading.Thread):
     """The query, its commits, and what is known of its failures."""
 
-    def __init__(self, plan: Plan, spark: SparkSession, hub: Hub) -> None:
+    def __init__(self, plan: Plan, spark: SparkSession, hub: Hub, rest_s: float) -> None:
         super().__init__(name="sojourn-supervisor", daemon=True)
         self.plan, self.spark, self.hub = plan, spark, hub
         self.wanted = {name: spec.processors for name, spec in plan.topology.operators.items()}
         self.committer = Committer(plan.checkpoint, hub)
         self.committed = threading.Condition()
         self.commit_s = plan.settings.commit_s
+        self.rest_s = rest_s  # how long tuples wait at most at each executor
         self.safe_s = time.monotonic()  # all that was done before is committed
         self.query: StreamingQuery | None = None
         self.clock: Clock  # of the query
@@ -185,6 +186,7 @@ class Supervisor(threading.Thread):
             self.wanted,
             self.justice.suspects,
             self.justice.guilty(record.number),
+            self.rest_s,
         )
         self.clock = Clock(self.spark, tasks[0].partitions)
         rows = self.clock.rows.mapInArrow(tasks[0], SCHEMA)
@@ -298,7 +300,7 @@ class Supervisor(threading.Thread):
         for place in self.plan.layout.places:
             if place.level == 0:
                 self.hub.send(place, m.StopSource())
-        quiet = Quiet(self)
+        quiet = Quiet(self, timers=False)  # those are kept
         deadline = time.monotonic() + min(self.plan.settings.drain_s, timeout_s)
         timeout_s = max(1.0, timeout_s - (time.monotonic() - began))
         calm = False
@@ -339,10 +341,11 @@ class Supervisor(threading.Thread):
 
 
 class Quiet:
-    """Tells when sources are done, nothing waits anywhere and all that was sent was received."""
+    """Tells when sources are done, nothing waits anywhere and all that was sent was received; with
+    `timers`, when none of those is left, either."""
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self.supervisor = supervisor
+    def __init__(self, supervisor: Supervisor, timers: bool) -> None:
+        self.supervisor, self.timers = supervisor, timers
         self.before: tuple[int, int] | None = None
 
     def seen_twice(self) -> bool:
@@ -363,4 +366,6 @@ class Quiet:
             return None
         sent, received = sum(r.sent for r in reports), sum(r.received for r in reports)
         calm = all(r.idle and r.exhausted for r in reports)
+        if self.timers:
+            calm = calm and not any(r.timers for r in reports)
         return (epoch, sent) if calm and sent == received else None

@@ -126,6 +126,7 @@ class Commits:
         for worker in self.workers.all if saved else ():
             shards = [s for s, owner in self.workers.owner.items() if owner is worker]
             worker.link.send(m.encode(m.Load(saved, shards, welcome.anew)))
+            worker.loading += 1
         for bundle in _under_way(self.spec, welcome.logs):
             self.workers.put(bundle)
         self.receiver.open = True

@@ -79,12 +79,14 @@ class ElasticExecutor:
             spec.suspects,
             spec.guilty,
             self._give_up,
+            spec.slots,
         )
         self.wanted = spec.processors
         self.welcome: m.Welcome | None = None
         self.on_error = OnError(spec, self.meter)
         self.exhausted = spec.kind != "source"
         self.finish_at: float | None = None
+        self.full = False
         self.credit = Credit(self.emitter)
         self.receiver = Receiver(self.loop, listener, spec.secret, seal, self._arrived)
         self.commits = Commits(
@@ -151,6 +153,8 @@ class ElasticExecutor:
         while self.channel.received != seen:
             seen = self.channel.received
             self.commits.go_on()
+            if not self.full:
+                self.workers.fire()
             self.emitter.flush(self.receiver.task, self.workers.answer_soon)
             self.tracing.send()
             self._hold_back()
@@ -163,6 +167,8 @@ class ElasticExecutor:
         sends_at = self.emitter.due(self.credit.unasked, self.workers.answer_soon)
         due = (sends_at, self.tracing.next_s, self.finish_at, self.channel.lost_at)
         waits = [t - time.monotonic() for t in due if t is not None]
+        if self.workers.due_s is not None and not self.full:
+            waits.append(self.workers.due_s - time.time())
         return max(0.0, min(waits)) if waits else None
 
     def _is_over(self) -> bool:
@@ -213,7 +219,7 @@ class ElasticExecutor:
             or self.channel.backlog_bytes >= spec.queue_bytes
             or (task is not None and task.unsent_bytes > _BACKLOG_BYTES)
         )
-        full = full and self.finish_at is None
+        self.full = full = full and self.finish_at is None
         if spec.kind == "source":
             self.credit.renew(full)
         elif task is not None:
@@ -282,7 +288,9 @@ class ElasticExecutor:
             case m.Ready():
                 self._worker_ready(worker, message.pid)
             case m.GiveShard():
-                self.workers.taken(worker, message.shard, message.state)
+                self.workers.taken(worker, message)
+            case m.Timers():
+                self.workers.told(worker, message)
 
     def _emit(self, worker: Worker, groups: list[m.Group]) -> None:
         self.commits.emitted(worker, groups)
@@ -331,6 +339,8 @@ class ElasticExecutor:
                 self.wanted = message.processors
                 if self.workers.all and not self.workers.hold:
                     self._resize()
+            case m.Rest():
+                self.emitter.max_rest_s = message.max_rest_s
             case m.Poll():
                 self.tracing.flush()
                 self.channel.send(report(self, message.number))

@@ -41,5 +41,6 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         idle=executor.receiver.open and workers.idle and executor.emitter.idle,
         exhausted=executor.exhausted,
         number=number,
+        timers=sum(worker.timers for worker in workers.all),
         stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )

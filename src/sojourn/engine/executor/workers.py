@@ -8,6 +8,7 @@ over, the map changes and what came meanwhile follows. Per-key order holds throu
 
 import hashlib
 import math
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from itertools import islice
 
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
-from sojourn.shards import evened
+from sojourn.shards import evened, shares
 
 # How long a worker should be busy with what it is given at once. Below it, handing over tuples
 # one at a time would cost more than it gains; above it, tuples would wait behind one worker
@@ -46,6 +47,11 @@ class Worker:
     cutting: bool = False  # it was told of a cut and has not answered
     saving: bool = False  # nor said that all is on disk
     saves_to: str = ""  # the name of the file
+    due_s: float | None = None  # when its first timer is due, by the wall clock
+    timers: int = 0
+    firing: bool = False  # it was told to, and has not answered
+    loading: int = 0  # times that it was given state and has not said what timers came with it
+    slots: int = 1  # tuples that it works on at once
 
 
 @dataclass
@@ -60,7 +66,8 @@ class Workers:
     """Workers that come and go while tuples flow.
 
     Tuples in `watched`, by their digest, may have killed a worker before the last restart: each is
-    given out alone, and those that are `guilty` not at all."""
+    given out alone, and those that are `guilty` not at all. With `slots`, a worker works on so many
+    tuples at once, and each counts as a processor."""
 
     def __init__(
         self,
@@ -72,6 +79,7 @@ class Workers:
         watched: Collection[bytes] = (),
         guilty: Collection[m.Suspect] = (),
         give_up: Callable[[Item], None] = lambda _item: None,
+        slots: int = 0,
     ) -> None:
         self.start_worker = start_worker
         self.keyed = keyed
@@ -81,6 +89,7 @@ class Workers:
         self.watched = {*watched, *(suspect.digest for suspect in guilty)}
         self.guilty = set(guilty)
         self.give_up = give_up
+        self.slots = slots
         self.seen: Counter[bytes] = Counter()
         self.convicted: list[bytes] = []
         self.all: list[Worker] = []
@@ -99,12 +108,13 @@ class Workers:
     @property
     def processors(self) -> int:
         """Workers that take tuples."""
-        return sum(1 for w in self.all if w.pid is not None and not w.retiring)
+        return sum(w.slots for w in self.all if w.pid is not None and not w.retiring)
 
     @property
     def idle(self) -> bool:
-        """Whether every tuple that came is processed."""
-        return not self.waiting and not self.given and not self.moves
+        """Whether every tuple that came is processed, and no timer is being fired."""
+        busy = any(worker.firing or worker.loading for worker in self.all)
+        return not self.waiting and not self.given and not self.moves and not busy
 
     @property
     def may_cut(self) -> bool:
@@ -122,6 +132,12 @@ class Workers:
         """Whether quick workers have something in hand: it is worth waiting for their answers, to
         send them on together."""
         return self.given > 0 and self.service_s < _GRAIN_S
+
+    @property
+    def due_s(self) -> float | None:
+        """When the first timer of a worker is due that can be told to fire it."""
+        due = [w.due_s for w in self.all if w.due_s is not None and self._can_fire(w)]
+        return min(due, default=None)
 
     def queued(self) -> Iterator[Item]:
         """What waits, in an order in which each shard's tuples stand as they came."""
@@ -164,13 +180,18 @@ class Workers:
             self._give(worker)
 
     def resize(self, wanted: int) -> None:
-        """Start or retire workers until there are `wanted`."""
+        """Start or retire workers until there are `wanted` processors."""
         staying = [w for w in self.all if not w.retiring]
-        for _ in range(wanted - len(staying)):
+        count = -(-wanted // self.slots) if self.slots else wanted
+        for _ in range(count - len(staying)):
             queue = deque() if self.keyed else self.shared
             self.all.append(Worker(self.start_worker(), queue))
-        for worker in staying[wanted:]:
+        for worker in staying[count:]:
             worker.retiring = True
+        if self.slots:
+            staying = [w for w in self.all if not w.retiring]
+            for worker, slots in zip(staying, shares(wanted, count), strict=True):
+                worker.slots = slots
         self.balance()
         for worker in [w for w in self.all if w.retiring]:
             self.retire_if_done(worker)
@@ -224,13 +245,15 @@ class Workers:
         self.pump()
         self.retire_if_done(worker)
 
-    def taken(self, worker: Worker, shard: int, state: list[bytes] | None) -> None:
+    def taken(self, worker: Worker, given: m.GiveShard) -> None:
         """A label has surfaced: hand the shard over."""
+        shard = given.shard
         move = self.moves.pop(shard)
         worker.labels -= 1
         self.travelling -= 1
         self.owner[shard] = move.to
-        move.to.link.send(m.encode(m.GiveShard(shard, state)))
+        move.to.link.send(m.encode(given))
+        move.to.loading += 1
         move.to.queue.extend(move.held)
         self._give(move.to)
         self.retire_if_done(worker)
@@ -238,10 +261,18 @@ class Workers:
         if move.to.retiring:
             self.balance()
 
+    def told(self, worker: Worker, timers: m.Timers) -> None:
+        """A worker says what timers it has, perhaps as it has taken up state."""
+        worker.due_s, worker.timers = timers.due_s, timers.timers
+        worker.loading -= timers.loaded
+
     def done(self, worker: Worker, done: m.Done) -> list[Item]:
         """A worker has answered; returns what it was given."""
-        items = worker.given.popleft()
+        items = worker.given[done.place]
+        del worker.given[done.place]
         worker.alone = False
+        worker.due_s, worker.timers = done.due_s, done.timers
+        worker.firing = worker.firing and bool(items)
         self.given -= len(items)
         if done.served:
             mean = done.elapsed_s / done.served
@@ -261,15 +292,16 @@ class Workers:
         guilty = []
         chunks = list(worker.given)
         worker.given.clear()
-        for chunk in reversed(chunks):
+        for number, chunk in reversed([*enumerate(chunks)]):
             self.given -= len(chunk)
+            begun = number == 0 or bool(self.slots)
             for item in reversed(chunk):
-                died = self.suspects.get(item[0], 0) + (1 if chunk is chunks[0] else 0)
-                if len(chunk) == 1 and died >= 2:
+                died = self.suspects.get(item[0], 0) + begun
+                if len(chunk) == 1 and died >= 2 and (not self.slots or len(chunks) == 1):
                     guilty.append(item)
                     self.suspects.pop(item[0], None)
                 else:
-                    if chunk is chunks[0]:
+                    if begun:
                         self.suspects[item[0]] = died
                     self.shared.appendleft(item)
                     self.waiting += 1
@@ -280,7 +312,8 @@ class Workers:
         """The tuples that a worker was busy with, or any of them, as threads die together: one may
         have killed it."""
         busy = self.all if worker is None else [worker]
-        in_hand = [item for w in busy if w.given for item in w.given[0]]
+        begun = None if self.slots else 1
+        in_hand = [item for w in busy for chunk in islice(w.given, begun) for item in chunk]
         return [
             m.Suspect(known, max(1, self.seen[known]))
             for known in (digest(payload) for payload, _, _ in in_hand)
@@ -297,11 +330,25 @@ class Workers:
             free = [w for w in self.all if self._takes(w)]
             giving = bool(free) and self._give_one(min(free, key=lambda w: len(w.given)))
 
+    def fire(self) -> None:
+        """Have workers fire timers that are due."""
+        now = time.time()
+        for worker in self.all:
+            if worker.due_s is not None and worker.due_s <= now and self._can_fire(worker):
+                worker.firing = True
+                worker.given.append([])
+                worker.link.send(encode(m.Work([], [], [])))
+
+    def _can_fire(self, worker: Worker) -> bool:
+        return not worker.firing and not worker.alone and worker.pid is not None and not self.hold
+
     def _takes(self, worker: Worker) -> bool:
         if worker.pid is None or (worker.retiring and not self.keyed):
             return False
         if self.hold or worker.alone:
             return False
+        if self.slots:
+            return len(worker.given) < worker.slots
         # A second helping in advance keeps a quick worker busy during the round trip.
         return len(worker.given) < (2 if self.service_s < _GRAIN_S else 1)
 
@@ -352,6 +399,7 @@ class Workers:
     def _helping(self, queue: deque[Item | int]) -> list[Item]:
         """As many of the first tuples as are worth handing over together."""
         most = max(1, int(min(self.max_helping, self.grain_s / max(self.service_s, 1e-9))))
+        most = 1 if self.slots else most
         if not self.keyed:
             most = max(1, min(most, -(-len(queue) // max(1, len(self.all)))))
         items: list[Item] = []

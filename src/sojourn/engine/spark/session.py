@@ -22,7 +22,7 @@ from sojourn.errors import InputError
 from sojourn.units import parse_duration
 
 _log = logging.getLogger("sojourn")
-# Fixed when a session starts: a session that has others cannot be used.
+# Fixed when a session starts: a session that has others cannot be used. `sojourn conf` prints them.
 AT_START = {
     "spark.python.udf.pipelined.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
@@ -45,9 +45,12 @@ PER_QUERY = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-_DEFAULTS = {
+# A session can be used without them; with them starts and recoveries take seconds less.
+QUICK = {
     "spark.python.daemon.module": "sojourn.engine.spark.daemon",
     "spark.python.task.killTimeout": "100ms",  # a task that was cancelled holds its slot so long
+}
+_DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "FATAL",  # failures are told by the supervisor, with their cause
@@ -64,29 +67,22 @@ def session(
         java = find_java(os.environ, cache)
         os.environ.setdefault("JAVA_HOME", str(java.home))
         write, use = class_options(java.home, cache)
-        os.environ["PYSPARK_PYTHON"] = sys.executable
         master = master or submitted().get("spark.master")
         if master is None:
             own, master = True, f"local[{slots + 1}]"  # one for what warms it up
         builder = SparkSession.builder.master(master).appName(name)
         if is_local(master) or re.match(r"spark://(127\.|localhost)", master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            os.environ["PYSPARK_PYTHON"] = sys.executable  # the same machine, so the same Python
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
             given = submitted().get(_EXECUTORS, "")
             builder = builder.config(_EXECUTORS, f"{_QUICK} {use} {given}".strip())
-        for key, value in {**_DEFAULTS, **AT_START}.items():
-            builder = builder.config(key, value)
+        builder = configure(builder).config(map={**_DEFAULTS})
         with _java_options(f"{_QUICK} {write or use}"):
             own = own and SparkContext._active_spark_context is None
             spark = _plain(builder) if own else builder.getOrCreate()
-    for key, value in AT_START.items():
-        found = spark.sparkContext.getConf().get(key)
-        if found != value:
-            raise InputError(
-                f"the Spark session has {key}={found}; Sojourn needs {value}, which only a new "
-                "session can have: set it where the session is made, or let Sojourn make it"
-            )
+    _check(spark)
     spark = spark.newSession()  # so that a user's own keeps its settings
     for key, value in PER_QUERY.items():
         spark.conf.set(key, value)
@@ -99,6 +95,26 @@ def session(
     if own:
         threading.Thread(target=_warm_up, args=(spark,), daemon=True).start()
     return spark
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """What a session of your own needs: `sj.configure(SparkSession.builder).getOrCreate()`. With
+    spark-submit, give it what `sojourn conf` prints."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for key, value in {**QUICK, **AT_START}.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _check(spark: SparkSession) -> None:
+    given = spark.sparkContext.getConf()
+    missing = [f"{key}={value}" for key, value in AT_START.items() if given.get(key) != value]
+    if missing:
+        raise InputError(
+            "the Spark session was made without what a topology needs, and cannot be given it any "
+            "more. Make it with sojourn.configure(SparkSession.builder), or let Sojourn make it, "
+            f"or give spark-submit: {' '.join(f'--conf {one}' for one in missing)}"
+        )
 
 
 def _plain(builder: Any) -> SparkSession:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from sojourn import durable
 from sojourn.engine.spark.nursery import start_executor
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import LENGTH_BYTES, PREFIX, encode, send_frame
+from sojourn.engine.wire.bundle import PREFIX, encode, send_frame, spans
 from sojourn.engine.wire.channel import ChannelClient, ChannelKeys
 from sojourn.engine.wire.layout import Place, next_partition
 from sojourn.engine.wire.spec import END, NO_BATCH, TOLD_AT, Attach
@@ -187,21 +187,14 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
         buffer += room[:read]
         pids: list[int] = []
         rows: list[bytes] = []
-        ended, start = False, 0
-        while len(buffer) - start >= LENGTH_BYTES:
-            head = start + LENGTH_BYTES
-            size = int.from_bytes(buffer[start:head], "little")
-            end = head + size
-            if len(buffer) < end:
-                break
-            if size == len(END):
+        ended, end = False, 0
+        for begin, end in spans(buffer):
+            if end - begin == len(END):
                 ended = True
             else:
-                pid = int.from_bytes(buffer[head : head + 2], "little")
-                pids.append(pid)
-                rows.append(bytes(buffer[head + 2 : end]))
-            start = end
-        del buffer[:start]
+                pids.append(int.from_bytes(buffer[begin : begin + 2], "little"))
+                rows.append(bytes(buffer[begin + 2 : end]))
+        del buffer[:end]
         if rows:
             yield _record_batch(pids, rows)
             untold += len(rows)

@@ -153,18 +153,7 @@ class Link:
         if not size:
             return None
         self._partial += _ROOM[:size]
-        return list(self._frames())
-
-    def _frames(self) -> Iterator[bytes]:
-        buffer, start = self._partial, 0
-        while len(buffer) - start >= LENGTH_BYTES:
-            (size,) = _LENGTH.unpack_from(buffer, start)
-            begin = start + LENGTH_BYTES
-            if len(buffer) - begin < size:
-                break
-            yield bytes(buffer[begin : begin + size])
-            start = begin + size
-        del buffer[:start]
+        return taken(self._partial)
 
     def close(self) -> None:
         """Close the socket."""
@@ -176,30 +165,47 @@ def send_frame(sock: socket.socket, *parts: bytes) -> None:
     sock.sendall(b"".join((_LENGTH.pack(sum(map(len, parts))), *parts)))
 
 
+def spans(buffer: bytearray) -> Iterator[tuple[int, int]]:
+    """Where the whole frames in a buffer begin and end, without their lengths."""
+    end = 0
+    while len(buffer) - end >= LENGTH_BYTES:
+        (size,) = _LENGTH.unpack_from(buffer, end)
+        begin = end + LENGTH_BYTES
+        if len(buffer) - begin < size:
+            return
+        end = begin + size
+        yield begin, end
+
+
+def taken(buffer: bytearray) -> list[bytes]:
+    """The whole frames of a buffer, which are no longer in it then."""
+    frames, end = [], 0
+    for begin, end in spans(buffer):
+        frames.append(bytes(buffer[begin:end]))
+    del buffer[:end]
+    return frames
+
+
 class FrameReader:
     """Frames from a blocking socket."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
-        self.buffer = bytearray()
+        self.frames: deque[bytes] = deque()
+        self._buffer = bytearray()
         self._room = memoryview(bytearray(_READ_BYTES))
 
     def read(self) -> bytes | None:
         """The next frame, or None at the end of the stream."""
-        while not self.has_frame:
+        while not self.frames:
             size = self.sock.recv_into(self._room)
             if not size:
                 return None
-            self.buffer += self._room[:size]
-        (size,) = _LENGTH.unpack_from(self.buffer)
-        frame = bytes(self.buffer[LENGTH_BYTES : LENGTH_BYTES + size])
-        del self.buffer[: LENGTH_BYTES + size]
-        return frame
+            self._buffer += self._room[:size]
+            self.frames.extend(taken(self._buffer))
+        return self.frames.popleft()
 
     @property
     def has_frame(self) -> bool:
         """Whether a whole frame has been read already, which no selector will tell."""
-        if len(self.buffer) < LENGTH_BYTES:
-            return False
-        (size,) = _LENGTH.unpack_from(self.buffer)
-        return len(self.buffer) >= LENGTH_BYTES + int(size)
+        return bool(self.frames)

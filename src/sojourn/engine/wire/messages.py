@@ -7,7 +7,7 @@ from sojourn.engine.wire.bundle import Trace
 
 
 class Work(msgspec.Struct, array_like=True, tag="work"):
-    """Tuples to process, in order."""
+    """Tuples to process, in order; none, to fire the timers that are due."""
 
     payloads: list[bytes]
     shards: list[int]
@@ -62,10 +62,11 @@ class TakeShard(msgspec.Struct, array_like=True, tag="take"):
 
 class GiveShard(msgspec.Struct, array_like=True, tag="give"):
     """A shard's state, pickled, in pieces, as one may not be longer than 4 GiB; None where workers
-    share it, no piece where there is none yet."""
+    share it, no piece where there is none yet. `beside` are its timers."""
 
     shard: int
     state: list[bytes] | None
+    beside: list[bytes] = []
 
 
 class Open(msgspec.Struct, array_like=True, tag="open"):
@@ -132,8 +133,9 @@ Moments = tuple[int, float, float]
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
-    """What became of the first unanswered Work, in `elapsed_s` seconds; service time is that of
-    the `timed` ones. `stages` are those of a chain behind its head."""
+    """What became of the first unanswered Work, or of the one at that `place` among them, in
+    `elapsed_s` seconds; service time is that of the `timed` ones. `stages` are those of a chain
+    behind its head. `due_s` and `timers` are as in Timers."""
 
     groups: list[Group]
     acks: list[Ack]
@@ -145,6 +147,18 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
     failed: list[DeadLetter]
     text: list[str]
     stages: list[Moments] = []
+    due_s: float | None = None
+    timers: int = 0
+    place: int = 0
+
+
+class Timers(msgspec.Struct, array_like=True, tag="timers"):
+    """How many timers a worker's keys have, and when to have it fire, as `time.time` counts. With
+    `loaded`, after it has taken up state that it was given."""
+
+    due_s: float | None
+    timers: int
+    loaded: bool
 
 
 class Fed(msgspec.Struct, array_like=True, tag="fed"):
@@ -197,7 +211,7 @@ class Fatal(msgspec.Struct, array_like=True, tag="fatal"):
     user: bool = True
 
 
-FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard
+FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Timers
 
 encode = msgspec.msgpack.Encoder().encode
 decode_log = msgspec.msgpack.Decoder(Log).decode
@@ -266,6 +280,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     exhausted: bool
     number: int
     stages: dict[str, Moments] = {}
+    timers: int = 0
 
 
 class Traces(msgspec.Struct, array_like=True, tag="traces"):
@@ -366,6 +381,12 @@ ToDriver = (
 # Driver to executor
 
 
+class Rest(msgspec.Struct, array_like=True, tag="rest"):
+    """How long tuples may wait for others at an executor from now on."""
+
+    max_rest_s: float
+
+
 class Resize(msgspec.Struct, array_like=True, tag="resize"):
     """Use this many processors."""
 
@@ -440,6 +461,7 @@ class Finish(msgspec.Struct, array_like=True, tag="finish"):
 
 ToExecutor = (
     Welcome
+    | Rest
     | Resize
     | Poll
     | StopSource

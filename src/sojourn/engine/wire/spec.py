@@ -11,6 +11,7 @@ import msgspec
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelKeys
 from sojourn.engine.wire.layout import Place, Route
+from sojourn.topology import Emits
 
 END = b"E"
 NO_BATCH = -1
@@ -29,6 +30,9 @@ class HostSpec:
     classes: tuple[tuple[str, str, bytes], ...]
     routes: tuple[Route, ...]
     threads: bool
+    emits: Emits
+    key: bytes  # the function from a value to its key, if there is one
+    ttl_s: float | None
     keep_going: bool
     tracked_per_s: float
     timed_every: int
@@ -58,6 +62,7 @@ class ExecutorSpec:
     max_queue: int
     queue_bytes: int
     max_rest_s: float
+    slots: int  # tuples that a worker of an async operator works on at once, else 0
     bundled: bool  # its code takes as many tuples at once as wait
     chain: tuple[str, ...]  # the operators behind it that share its workers
     secret: bytes

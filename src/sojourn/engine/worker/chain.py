@@ -5,27 +5,29 @@ import time
 from typing import Any
 
 from sojourn.chains import Chain
-from sojourn.engine.worker.results import results_of
-from sojourn.topology import Output
+from sojourn.engine.worker.results import READERS
+from sojourn.topology import Output, made, operator_class
 
 
 class ChainCode:
     """The operators of a chain, opened, and what each but the head has done since it was last
     asked: tuples served, and the sum of their service times and of the squares of these."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: Chain, in_threads: bool = False) -> None:
         self.stages = chain.stages
         self.operators: list[Any] = []
         self.functions = []
+        self.readers = []
         for stage in chain.stages:
             function: Any = stage.code
-            if isinstance(stage.code, type):
-                operator = stage.code()
+            if operator_class(stage.code) is not None:
+                operator = made(stage.code, in_threads)
                 if hasattr(operator, "open"):
                     operator.open()
                 self.operators.append(operator)
                 function = operator.process
             self.functions.append(function)
+            self.readers.append(READERS[stage.emits])
         self.done = [(0, 0.0, 0.0)] * len(self.stages)
 
     def process(self, value: Any) -> list[Any]:
@@ -48,7 +50,7 @@ class ChainCode:
     def _run(self, number: int, value: Any, left: list[Any]) -> None:
         stage = self.stages[number]
         began = time.perf_counter()
-        results = list(results_of(stage.name, self.functions[number](value)))
+        results = self.readers[number](stage.name, self.functions[number](value), value)
         took = time.perf_counter() - began
         served, total, squares = self.done[number]
         self.done[number] = (served + 1, total + took, squares + took * took)

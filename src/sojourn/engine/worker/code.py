@@ -12,10 +12,20 @@ from sojourn.engine.wire import messages as m
 from sojourn.engine.worker import store
 from sojourn.engine.worker.chain import ChainCode
 from sojourn.engine.worker.columns import as_columns, from_columns
-from sojourn.engine.worker.results import results_of
+from sojourn.engine.worker.results import READERS
 from sojourn.engine.worker.state import State
+from sojourn.engine.worker.timers import Hand, Timers
+from sojourn.engine.worker.waiting import EventLoop
 from sojourn.sinks import Sink, Staged
-from sojourn.topology import Operator, takes_bundles
+from sojourn.topology import (
+    Emits,
+    Operator,
+    has_timers,
+    is_async,
+    made,
+    operator_class,
+    takes_bundles,
+)
 
 SLICE_S = 0.001  # for saving between two helpings of tuples
 _PIECE_BYTES = 1 << 30
@@ -30,8 +40,8 @@ class Code(Protocol):
     def load(self, load: m.Load) -> None: ...
     def cut(self, save: m.Save) -> None: ...
     def save_some(self) -> Callable[[], m.Saved] | None: ...
-    def take(self, shard: int) -> list[bytes] | None: ...
-    def give(self, shard: int, state: list[bytes] | None) -> None: ...
+    def take(self, shard: int) -> m.GiveShard: ...
+    def give(self, given: m.GiveShard) -> None: ...
     def stages(self) -> list[tuple[int, float, float]]: ...
     def close(self) -> None: ...
 
@@ -50,36 +60,72 @@ class OperatorCode:
 
     bundled = False
     chain: ChainCode | None = None
+    hand: Hand | None = None
+    timers: Timers | None = None
+    events: EventLoop | None = None  # of an async operator
 
-    def __init__(self, code: Any, name: str, shared: Shared, keep_going: bool = False) -> None:
+    def __init__(
+        self,
+        code: Any,
+        name: str,
+        shared: Shared,
+        keep_going: bool = False,
+        emits: Emits = "many",
+        key: Callable[[Any], Any] | None = None,
+        ttl_s: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.name = name
+        self.emits, self.read = emits, READERS[emits]
         self.shared = shared
         self.keep_going = keep_going
         self.own: set[int] = set()
-        self.in_hand: State | None = None
+        self.in_hand: list[State] = []
         self.unsaved: list[int] = []
         self.changes: dict[int, list[Any]] = {}
         self.saving: m.Save | None = None
         self.slice_s = SLICE_S
         self.operator: Operator | None = None
-        if isinstance(code, type):
-            self.operator = code()
+        if operator_class(code) is not None:
+            self.operator = made(code, shared.in_threads)
+            if key is not None:
+                self.hand = self.operator.hand = Hand(key)
+            if self.hand is not None and (has_timers(code) or ttl_s is not None):
+                self.timers = Timers(shared.states, self.own, self.hand, ttl_s, clock)
+                self.operator.timers = self.timers
+            self.events = EventLoop() if is_async(code) else None
             if hasattr(self.operator, "open"):
-                self.operator.open()
+                self._done(self.operator.open())
             self.bundled = takes_bundles(code)
             self.function: Any = None if self.bundled else self.operator.process
         elif isinstance(code, Chain):
-            self.chain = ChainCode(code)
+            self.chain = ChainCode(code, shared.in_threads)
             self.function = self.chain.process
         else:
+            self.events = EventLoop() if is_async(code) else None
             self.function = code
 
     def process(self, value: Any, shard: int) -> Sequence[Any]:
         if shard >= 0:
             self._take_state(shard)
-        found = results_of(self.name, self.function(value))
-        # One that fails half-way leaves no results, so they are gathered first.
-        return found if type(found) is tuple or type(found) is list else list(found)
+            if self.hand is not None:
+                self.hand.take(value)
+            if self.timers is not None:
+                self.timers.enter(shard, is_tuple=True)
+        return self.read(self.name, self._done(self.function(value)), value)
+
+    def _done(self, returned: Any) -> Any:
+        return returned if self.events is None else self.events.result(returned)
+
+    def on_timer(self, shard: int, key: Any, payload: Any) -> Sequence[Any]:
+        """What follows from a timer."""
+        assert self.operator is not None
+        assert self.timers is not None
+        assert self.hand is not None
+        self._take_state(shard)
+        self.hand.key = key
+        self.timers.enter(shard, is_tuple=False)
+        return READERS["many"](self.name, self.operator.on_timer(key, payload), None)
 
     def process_bundle(self, values: list[Any], shard: int) -> list[Iterable[Any]]:
         if shard >= 0:
@@ -87,23 +133,22 @@ class OperatorCode:
         operator = self.operator
         assert operator is not None
         found = operator.process_bundle(as_columns(values, getattr(operator, "columns", None)))
-        made = from_columns(found)
-        if made is not None:
-            results: list[Iterable[Any]] = [(value,) for value in made]
-        elif isinstance(found, list | tuple):
-            results = [results_of(self.name, item) for item in found]
-        else:
+        items = from_columns(found)
+        read = READERS["one"] if items is not None and self.emits == "many" else self.read
+        if items is None and isinstance(found, list | tuple):
+            items = list(found)
+        if items is None:
             raise TypeError(
                 f"operator {self.name!r}: process_bundle returned {type(found).__name__}; return "
                 "an array or a table with a result for each value, or a list of what process "
                 "would return for each"
             )
-        if len(results) != len(values):
+        if len(items) != len(values):
             raise ValueError(
                 f"operator {self.name!r}: process_bundle was given {len(values)} values and "
-                f"returned {len(results)}; return one item for each"
+                f"returned {len(items)}; return one item for each"
             )
-        return results
+        return [read(self.name, item, value) for item, value in zip(items, values, strict=True)]
 
     def _take_state(self, shard: int) -> None:
         state = self.shared.states.get(shard)
@@ -112,41 +157,50 @@ class OperatorCode:
             self.own.add(shard)
         if self.keep_going or self.bundled:
             self._settle()
-            state.remember()
-            self.in_hand = state
+            self.in_hand = [state] if self.timers is None else [state, self.timers.beside(shard)]
+            for one in self.in_hand:
+                one.remember()
         if self.operator is not None:
             self.operator.state = state
 
     def undo(self) -> None:
-        if self.in_hand is not None:
-            self.in_hand.roll_back()
-            self.in_hand = None
+        for state in self.in_hand:
+            state.roll_back()
+        self.in_hand = []
+        if self.timers is not None:
+            self.timers.count_anew()
 
     def _settle(self) -> None:
         """What the last tuple did holds."""
-        if self.in_hand is not None:
-            self.in_hand.forget()
-            self.in_hand = None
+        for state in self.in_hand:
+            state.forget()
+        self.in_hand = []
 
     def load(self, load: m.Load) -> None:
         wanted = set(load.shards)
         for saved in load.saved:
 
-            def theirs(shard: int, saved: m.SavedFiles = saved) -> bool:
+            def theirs(part: int, saved: m.SavedFiles = saved) -> bool:
+                shard = max(part, ~part)
                 return shard in wanted and shard % saved.executors == saved.executor
 
             found = store.read([Path(path) for path in saved.files], theirs)
-            for shard, state in found.items():
+            for part, state in found.items():
                 if load.anew:
                     state.mark_all()
-                self.shared.states[shard] = state
-                self.own.add(shard)
+                self.shared.states[part] = state
+            shards = {max(part, ~part) for part in found}
+            self.own |= shards
+            for shard in shards:
+                self._begin(shard)
 
     def cut(self, save: m.Save) -> None:
         self._settle()
         self.saving = save
         self.changes = {}
-        self.unsaved = [shard for shard in self.own if self.shared.states[shard].cut()]
+        states = self.shared.states
+        parts = [part for shard in self.own for part in (shard, ~shard) if part in states]
+        self.unsaved = [part for part in parts if states[part].cut()]
 
     def save_some(self) -> Callable[[], m.Saved] | None:
         """Pickle for a moment what changed; once all is, what is to be done in a thread."""
@@ -168,23 +222,38 @@ class OperatorCode:
         self.changes[shard] = state.take_changes()
         return True
 
-    def take(self, shard: int) -> list[bytes] | None:
+    def take(self, shard: int) -> m.GiveShard:
         self._settle()
+        if self.timers is not None:
+            self.timers.let_go(shard)
         self.own.discard(shard)
-        if shard in self.unsaved:
-            self._save_shard(shard, lambda: False)
-            self.unsaved.remove(shard)
+        for part in (shard, ~shard):
+            if part in self.unsaved:
+                self._save_shard(part, lambda: False)
+                self.unsaved.remove(part)
         if self.shared.in_threads:
-            return None
-        state = self.shared.states.pop(shard, None)
+            return m.GiveShard(shard, None)
+        return m.GiveShard(shard, self._packed(shard), self._packed(~shard))
+
+    def _packed(self, part: int) -> list[bytes]:
+        state = self.shared.states.pop(part, None)
         return [] if state is None else _pieces(state.packed())
 
-    def give(self, shard: int, state: list[bytes] | None) -> None:
-        if state:
-            packed = state[0] if len(state) == 1 else b"".join(state)
-            self.shared.states[shard] = State.unpacked(packed)
-        if shard in self.shared.states:
+    def give(self, given: m.GiveShard) -> None:
+        shard = given.shard
+        for part, state in ((shard, given.state), (~shard, given.beside)):
+            if state:
+                packed = state[0] if len(state) == 1 else b"".join(state)
+                self.shared.states[part] = State.unpacked(packed)
+        if shard in self.shared.states or ~shard in self.shared.states:
             self.own.add(shard)
+            self._begin(shard)
+
+    def _begin(self, shard: int) -> None:
+        """A shard is this worker's now."""
+        self.shared.states.setdefault(shard, State())
+        if self.timers is not None:
+            self.timers.take_up(shard)
 
     def stages(self) -> list[tuple[int, float, float]]:
         return [] if self.chain is None else self.chain.take()
@@ -193,7 +262,9 @@ class OperatorCode:
         if self.chain is not None:
             self.chain.close()
         if self.operator is not None and hasattr(self.operator, "close"):
-            self.operator.close()
+            self._done(self.operator.close())
+        if self.events is not None:
+            self.events.close()
 
 
 def _pieces(packed: bytes) -> list[bytes]:
@@ -206,6 +277,8 @@ class SinkCode:
     """A sink, which emits nothing but perhaps text for the driver's console."""
 
     bundled = False
+    timers = None
+    events = None
 
     def __init__(self, sink: Sink, part: int, run: str, epoch: int, held: Iterable[str]) -> None:
         self.sink = sink
@@ -243,11 +316,11 @@ class SinkCode:
 
         return stage
 
-    def take(self, shard: int) -> list[bytes] | None:
+    def take(self, shard: int) -> m.GiveShard:
         raise AssertionError(f"a sink has no shard {shard}")
 
-    def give(self, shard: int, state: list[bytes] | None) -> None:
-        raise AssertionError(f"a sink has no shard {shard} {state!r}")
+    def give(self, given: m.GiveShard) -> None:
+        raise AssertionError(f"a sink has no shard {given.shard}")
 
     def stages(self) -> list[tuple[int, float, float]]:
         return []

@@ -67,10 +67,12 @@ class _Host:
         self.control = control
         self.shared = Shared(in_threads=spec.threads)
         self.code: Any = None
+        self.key: Any = None
         self.broken = ""
         try:
             values.register(list(spec.classes))
             self.code = cloudpickle.loads(spec.code)
+            self.key = cloudpickle.loads(spec.key) if spec.key else None
         except Exception:  # noqa: BLE001  # whatever importing user code raises is told by workers
             self.broken = f"its code cannot be loaded\n{traceback.format_exc()}"
 
@@ -126,7 +128,15 @@ class _Host:
             if isinstance(self.code, Sink):
                 code = SinkCode(self.code, spec.executor, spec.run, spec.epoch, begin.held)
             else:
-                code = OperatorCode(self.code, spec.vertex, self.shared, spec.keep_going)
+                code = OperatorCode(
+                    self.code,
+                    spec.vertex,
+                    self.shared,
+                    spec.keep_going,
+                    spec.emits,
+                    self.key,
+                    spec.ttl_s,
+                )
             send_frame(sock, m.encode(m.Ready(os.getpid())))
             serve(sock, reader, code, spec.routes, seed, spec.keep_going, spec.timed_every)
         except (BrokenPipeError, ConnectionResetError):

@@ -6,6 +6,7 @@ values of them refer to them by name."""
 
 import io
 import pickle
+import sys
 from typing import Any
 
 import cloudpickle
@@ -59,6 +60,8 @@ def _class_named(module: str, name: str) -> Any:
     """The class that a pickled value refers to."""
     first, *rest = name.split(".")
     found: Any = _classes.get((module, first))
+    if found is None and module in sys.modules:  # in a program that only reads state
+        found = getattr(sys.modules[module], first, None)
     if found is None:
         raise AttributeError(
             f"a value is of class {name!r} of {module!r}, which the application no longer has"
@@ -68,3 +71,11 @@ def _class_named(module: str, name: str) -> Any:
     for part in rest:
         found = getattr(found, part)
     return found
+
+
+def shown(payload: bytes) -> str:
+    """What a tuple was, as far as it can be told."""
+    try:
+        return repr(loads(payload))[:200]
+    except Exception as error:  # noqa: BLE001  # the payload itself may be what is broken
+        return f"a tuple that cannot be unpickled ({error})"

@@ -21,7 +21,9 @@ from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker import values
 from sojourn.engine.worker.code import SLICE_S, Code, OperatorCode, SinkCode
 from sojourn.engine.worker.router import Router
+from sojourn.engine.worker.waiting import Waiting
 
+_MOST_FIRED = 256  # timers before the next tuples
 _SHARE = 0.1  # of what the last one took, if that is more
 _OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
@@ -81,6 +83,9 @@ def serve(
     router = Router(routes, seed)
     timer = _Timer(timed_every)
     answers = _Answers(sock)
+    waiting: Waiting | None = None
+    if isinstance(code, OperatorCode) and code.events is not None:
+        waiting = Waiting(code, code.events, router, keep_going, answers.send)
     while True:
         while code.saving is not None:
             done = code.save_some()
@@ -92,12 +97,13 @@ def serve(
         if frame is None:
             return
         message = m.decode_to_worker(frame)
+        if waiting is not None and not isinstance(message, m.Work):
+            waiting.finish()  # all that was given before a cut belongs to it
         match message:
+            case m.Work() if waiting is not None:
+                waiting.give(message)
             case m.Work():
-                process = _process_bundles if code.bundled else _process
-                answer = process(message, code, router, keep_going, timer)
-                if isinstance(answer, m.Done):  # so that saving gets its share of a slow worker
-                    code.slice_s = max(SLICE_S, _SHARE * answer.elapsed_s)
+                answer = _answer(message, code, router, keep_going, timer)
                 answers.send(answer)
                 if isinstance(answer, m.Fatal):
                     return
@@ -110,16 +116,41 @@ def serve(
                 answers.send(m.Cut(message.commit))
             case m.Load():
                 code.load(message)
+                answers.send(_timers(code, loaded=True))
             case m.TakeShard():
-                answers.send(m.GiveShard(message.shard, code.take(message.shard)))
+                answers.send(code.take(message.shard))
+                if code.timers is not None:
+                    answers.send(_timers(code, loaded=False))
             case m.GiveShard():
-                code.give(message.shard, message.state)
+                code.give(message)
+                answers.send(_timers(code, loaded=True))
             case m.Close():
                 answers.finish()
                 code.close()
                 return
             case m.Open() | m.GoOn() | m.More() | m.Stop():
                 raise AssertionError(f"a worker that runs is told {message}")
+
+
+def _answer(
+    work: m.Work,
+    code: OperatorCode | SinkCode,
+    router: Router,
+    keep_going: bool,
+    timer: "_Timer",
+) -> m.Done | m.Fatal:
+    if not work.payloads:
+        answer = _fire(code, router, keep_going)
+    elif code.bundled:
+        answer = _process_bundles(work, code, router, keep_going, timer)
+    else:
+        answer = _process(work, code, router, keep_going, timer)
+    if isinstance(answer, m.Done):
+        if code.timers is not None:
+            answer.due_s, answer.timers = code.timers.due_s, code.timers.pending
+        # So that saving gets its share of a slow worker.
+        code.slice_s = max(SLICE_S, _SHARE * answer.elapsed_s)
+    return answer
 
 
 class _Timer:
@@ -182,8 +213,10 @@ def _process(
             if isinstance(error, OSError) and error.errno in _OF_DISK:
                 return m.Fatal(_of_disk(error), user=False)  # no fault of the tuple's
             if not keep_going:
-                return m.Fatal(f"processing {_short(payload)} raised\n{traceback.format_exc()}")
-            failed.append(m.DeadLetter(_short(payload), traceback.format_exc()))
+                return m.Fatal(
+                    f"processing {values.shown(payload)} raised\n{traceback.format_exc()}"
+                )
+            failed.append(m.DeadLetter(values.shown(payload), traceback.format_exc()))
             made = 0
             if begun:
                 code.undo()
@@ -204,6 +237,42 @@ def _process(
         failed=failed,
         text=text,
         stages=code.stages(),
+    )
+
+
+def _timers(code: OperatorCode | SinkCode, loaded: bool) -> m.Timers:
+    if code.timers is None:
+        return m.Timers(None, 0, loaded)
+    return m.Timers(code.timers.due_s, code.timers.pending, loaded)
+
+
+def _fire(code: OperatorCode | SinkCode, router: Router, keep_going: bool) -> m.Done | m.Fatal:
+    """Some of the timers that are due. One that fails meets `on_error`, and is not fired again."""
+    assert isinstance(code, OperatorCode)
+    assert code.timers is not None
+    failed: list[m.DeadLetter] = []
+    began = time.perf_counter()
+    for shard, key, payload in code.timers.fire(_MOST_FIRED):
+        try:
+            router.send(code.on_timer(shard, key, payload), None)
+        except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
+            if isinstance(error, OSError) and error.errno in _OF_DISK:
+                return m.Fatal(_of_disk(error), user=False)  # no fault of the timer's
+            shown = f"timer {payload!r:.100} of key {key!r:.100}"
+            if not keep_going:
+                return m.Fatal(f"{shown} raised\n{traceback.format_exc()}")
+            failed.append(m.DeadLetter(shown, traceback.format_exc()))
+            code.undo()
+    return m.Done(
+        groups=router.collect(),
+        acks=[],
+        served=0,
+        elapsed_s=time.perf_counter() - began,
+        timed=0,
+        service_s=0.0,
+        service_s2=0.0,
+        failed=failed,
+        text=[],
     )
 
 
@@ -247,7 +316,7 @@ class _Bundles:
                 return
             if isinstance(error, OSError) and error.errno in _OF_DISK:
                 raise _Failed(m.Fatal(_of_disk(error), user=False)) from None
-            shown, told = _short(self.payloads[indices[0]]), traceback.format_exc()
+            shown, told = values.shown(self.payloads[indices[0]]), traceback.format_exc()
             if not self.keep_going:
                 raise _Failed(m.Fatal(f"processing {shown} raised\n{told}")) from None
             self.failed.append(m.DeadLetter(shown, told))
@@ -288,11 +357,3 @@ def _process_bundles(
         failed=bundles.failed,
         text=[],
     )
-
-
-def _short(payload: bytes) -> str:
-    """What the tuple was, as far as it can be told."""
-    try:
-        return repr(values.loads(payload))[:200]
-    except Exception as error:  # noqa: BLE001  # the payload itself may be what is broken
-        return f"a tuple that cannot be unpickled ({error})"

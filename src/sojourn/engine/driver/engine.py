@@ -1,5 +1,5 @@
-"""A topology that runs: changes processors, measures, and stops without losing anything. What
-`sojourn.start` returns; the supervisor keeps it running."""
+"""The engine on Spark: runs a topology, changes its processors, measures, and stops without losing
+anything. Driven by `Running`; the supervisor keeps its query running."""
 
 import contextlib
 import math
@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sojourn.chains import chained_to, contracted
-from sojourn.engine.driver.build import Plan, own_classes, pickled, shares
+from sojourn.engine.driver.build import Plan, own_classes, pickled
 from sojourn.engine.driver.checkpoint import claim
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.interrupts import deferred
@@ -27,11 +27,12 @@ from sojourn.engine.wire.layout import layout
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Allocation, Samples
 from sojourn.settings import EngineSettings
+from sojourn.shards import shares
 from sojourn.topology import Topology
 
 
-class Running:
-    """A started topology. Use it in a `with` block, or call `stop`."""
+class SparkEngine:
+    """A topology on Spark, from its start until `stop`."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Running:
         self.heads = chained_to(topology)
         self.topology = topology = contracted(topology)
         self.layout = layout(topology)
-        settings = settings.for_target(max_sojourn_s, len(self.layout.partitions) - 1)
+        self.settings = settings
         code, classes = pickled(topology), own_classes()
         # What is to be undone in the end, last first, each whatever becomes of the others.
         self.undo = contextlib.ExitStack()
@@ -79,7 +80,8 @@ class Running:
             self.hub = Hub(str(host), self.layout)
             self.hub.start()
             self.undo.callback(self.hub.end)
-            self.supervisor = Supervisor(self.plan, self.spark, self.hub)
+            rest_s = self._rest_s(max_sojourn_s)
+            self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s)
             self.undo.callback(self._remove_directories)
             self.undo.callback(self._end_query)
             self.supervisor.start()
@@ -89,8 +91,6 @@ class Running:
             if self.error is not None:
                 raise TopologyFailed(self.error)
             failing.pop_all()
-
-    # what users call
 
     def resize(self, allocation: Allocation) -> None:
         """Change the processors of some operators while the topology runs."""
@@ -103,16 +103,24 @@ class Running:
             ):
                 self.hub.resize(place, share)
 
+    def aim(self, max_sojourn_s: float | None) -> None:
+        """Go by another target: what it leaves for tuples to gather."""
+        self.supervisor.rest_s = self._rest_s(max_sojourn_s)
+        self.hub.send_all(m.Rest(self.supervisor.rest_s))
+
+    def _rest_s(self, max_sojourn_s: float | None) -> float:
+        return self.settings.rest_s(max_sojourn_s, len(self.layout.partitions) - 1)
+
     def samples(self) -> Samples:
         """What happened since the last call, per vertex and for whole trees. While the topology
         restarts after a failure, vertices may be missing."""
-        self._check()
+        self.check()
         return self.hub.samples(ANSWER_S)
 
     def allocation(self) -> dict[str, int]:
         """The processors each operator has now; fewer than asked for, or none, while the topology
         starts or starts again."""
-        self._check()
+        self.check()
         counts = dict.fromkeys(self.topology.operators, 0)
         for report in self.hub.poll(ANSWER_S).values():
             if report.vertex in counts:
@@ -123,9 +131,9 @@ class Running:
         """Wait until finite sources are exhausted and everything derived from them is processed.
         Returns whether that came in time."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        quiet = Quiet(self.supervisor)
-        while time.monotonic() < deadline:
-            self._check()
+        quiet = Quiet(self.supervisor, timers=True)
+        while time.monotonic() < deadline and not self.supervisor.stopping.is_set():
+            self.check()
             if quiet.seen_twice():
                 return True
         return False
@@ -133,7 +141,7 @@ class Running:
     def relocate(self, action: Callable[[], None] = lambda: None, timeout_s: float = 60.0) -> float:
         """Commit, do something while no query runs, such as giving back a machine, and go on with
         whatever machines there are. Returns how long tuples had to wait."""
-        self._check()
+        self.check()
         began = time.monotonic()
         self.supervisor.relocate(action, timeout_s)
         return time.monotonic() - began
@@ -168,12 +176,12 @@ class Running:
     def await_commit(self, timeout_s: float = 60.0) -> bool:
         """Wait until all that is processed by now is committed: results can be seen, and no
         failure does it again. Returns whether that came in time."""
-        self._check()
+        self.check()
         begun = self.committed + 2  # the next one may be under way already
         deadline = time.monotonic() + timeout_s
         with self.supervisor.committed:
             while self.committed < begun and time.monotonic() < deadline:
-                self._check()
+                self.check()
                 self.supervisor.committed.wait(0.1)
         return self.committed >= begun
 
@@ -182,17 +190,10 @@ class Running:
         """How often it was started again after a failure."""
         return self.supervisor.restarts
 
-    def __enter__(self) -> "Running":
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind in (None, KeyboardInterrupt):
-            self.stop()
-        else:
-            self.supervisor.stopping.set()
-            self._undo()
-
-    # how it goes
+    def abandon(self) -> None:
+        """End at once; what was not committed is to be done again."""
+        self.supervisor.stopping.set()
+        self._undo()
 
     def _checked(self, name: str, processors: int) -> int:
         spec = self.topology.operators.get(name)
@@ -243,7 +244,8 @@ class Running:
             if self.error is None:
                 self.supervisor.error = f"stopping failed: {error}"
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise if it has failed or was stopped."""
         if self.error is not None:
             raise TopologyFailed(self.error)
         if self.supervisor.stopping.is_set():

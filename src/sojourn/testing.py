@@ -1,0 +1,198 @@
+"""For tests of topologies: runs one in the test's own process, without Spark, tuple by tuple and by
+a clock that the test sets. Operators run as in a worker, with the same state, timers and rules.
+
+    bench = Bench(topology)
+    bench.send("lines", "to be")
+    bench.run()
+    assert bench.outputs["out"] == [("to", 1), ("be", 1)]
+    bench.advance("1min")  # fires what is due by then
+    assert bench.state("count") == {"to": 1, "be": 1}
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from sojourn.chains import chained_to
+from sojourn.engine.worker import values
+from sojourn.engine.worker.code import OperatorCode, Shared
+from sojourn.engine.worker.keys import key_hash
+from sojourn.errors import InputError
+from sojourn.topology import OperatorSpec, Output, SinkSpec, Topology
+from sojourn.units import parse_duration
+
+
+class Timer(NamedTuple):
+    """A pending timer."""
+
+    key: Any
+    payload: Any
+    due_s: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """What became of a tuple, or of a timer, whose value is then (key, payload)."""
+
+    vertex: str
+    value: Any
+    emitted: tuple[Any, ...]
+    error: Exception | None = None
+
+
+class Bench:
+    """A topology under test. What reaches a sink is in `outputs`, by the sink's name; nothing is
+    written. Tuples that failed where `on_error` says to go on are in `failed`. `now` is the time,
+    in seconds as `time.time` counts them."""
+
+    def __init__(self, topology: Topology, now: float = 0.0) -> None:
+        topology.check()
+        self.topology, self.now = topology, now
+        self.outputs: dict[str, list[Any]] = {name: [] for name in topology.sinks}
+        self.failed: list[Step] = []
+        self.waiting: deque[tuple[str, bytes]] = deque()
+        self._sources: dict[str, Any] = {}
+        self._codes: dict[str, OperatorCode] = {}
+        heads = chained_to(topology)
+        self._on_error = {
+            name: topology.operators[heads.get(name, name)].on_error for name in topology.operators
+        }
+        for name, spec in topology.operators.items():
+            keep_going = self._on_error[name] != "fail"
+            shared = Shared(in_threads=True)  # so that instances are copied
+            self._codes[name] = OperatorCode(
+                spec.code, name, shared, keep_going, spec.emits, spec.key, spec.ttl_s, self._clock
+            )
+
+    def send(self, source: str, *given: Any) -> None:
+        """Let values come as if from a source. They wait until `step` or `run`."""
+        if source not in self.topology.sources:
+            known = ", ".join(self.topology.sources)
+            raise InputError(f"send: there is no source {source!r}; known are {known}")
+        for value in given:
+            self._emit(source, (value,))
+
+    def read(self, source: str, count: int | None = None) -> int:
+        """Let so many of a source's own values come, or all that are left; how many came. Their
+        pace is left out."""
+        self.send(source)  # which refuses one that is unknown
+        spec = self.topology.sources[source]
+        left = self._sources.setdefault(source, iter(spec.source.read(None)))
+        found = [value for value, _ in islice(left, count)]
+        self.send(source, *found)
+        return len(found)
+
+    def step(self) -> Step | None:
+        """Process the tuple that has waited longest; None if there is none."""
+        if not self.waiting:
+            return None
+        name, payload = self.waiting.popleft()
+        value = values.loads(payload)  # a copy of its own, as a worker has it
+        spec = self.topology.vertices[name]
+        if isinstance(spec, SinkSpec):
+            self.outputs[name].append(value)
+            return Step(name, value, ())
+        assert isinstance(spec, OperatorSpec)
+        code = self._codes[name]
+        try:
+            shard = -1 if spec.key is None else key_hash(spec.key(value)) % spec.shards
+            if code.bundled:
+                (found,) = code.process_bundle([value], shard)
+            else:
+                found = code.process(value, shard)
+        except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
+            return self._went_wrong(spec, value, error)
+        return self._done(name, value, found)
+
+    def run(self) -> list[Step]:
+        """Process all that waits and what follows from it, and fire what is due by now."""
+        steps = []
+        while (step := self.step() or self._fire()) is not None:
+            steps.append(step)
+        return steps
+
+    def advance(self, by: float | str) -> list[Step]:
+        """Let time pass, as "5min" or in seconds, and run; every timer fires at its time."""
+        end = self.now + parse_duration(by, "advance")
+        steps = self.run()
+        while (due := self._next_due()) is not None and due <= end:
+            self.now = max(self.now, due)
+            steps += self.run()
+        self.now = end
+        return steps + self.run()
+
+    def state(self, operator: str) -> dict[Any, Any]:
+        """What an operator keeps, by key."""
+        states = self._code(operator).shared.states
+        return {k: v for part, state in states.items() if part >= 0 for k, v in state.items()}
+
+    def timers(self, operator: str) -> list[Timer]:
+        """Its pending timers, in the order in which they are due."""
+        states = self._code(operator).shared.states
+        found = [
+            Timer(entry[0], entry[1], due)
+            for part, state in states.items()
+            if part < 0
+            for entry, due in state.items()
+            if len(entry) > 1
+        ]
+        return sorted(found, key=lambda timer: timer.due_s)
+
+    def close(self) -> None:
+        """Close the operators."""
+        for code in self._codes.values():
+            code.close()
+
+    def __enter__(self) -> "Bench":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _clock(self) -> float:
+        return self.now
+
+    def _code(self, operator: str) -> OperatorCode:
+        if operator not in self._codes:
+            known = ", ".join(self._codes)
+            raise InputError(f"there is no operator {operator!r}; known are {known}")
+        return self._codes[operator]
+
+    def _next_due(self) -> float | None:
+        due = [code.timers.due_s for code in self._codes.values() if code.timers is not None]
+        return min((one for one in due if one is not None), default=None)
+
+    def _fire(self) -> Step | None:
+        for name, code in self._codes.items():
+            fired = () if code.timers is None else code.timers.fire(1)
+            for shard, key, payload in fired:
+                spec = self.topology.operators[name]
+                try:
+                    found = code.on_timer(shard, key, payload)
+                except Exception as error:  # noqa: BLE001  # as above
+                    return self._went_wrong(spec, (key, payload), error)
+                return self._done(name, (key, payload), found)
+        return None
+
+    def _done(self, name: str, value: Any, found: Iterable[Any]) -> Step:
+        emitted = tuple(found)
+        self._emit(name, emitted)
+        return Step(name, value, emitted)
+
+    def _went_wrong(self, spec: OperatorSpec, value: Any, error: Exception) -> Step:
+        if self._on_error[spec.name] == "fail":
+            raise error
+        self._codes[spec.name].undo()
+        self.failed.append(Step(spec.name, value, (), error))
+        return self.failed[-1]
+
+    def _emit(self, name: str, emitted: Iterable[Any]) -> None:
+        for found in emitted:
+            output, value = (
+                (found.name, found.value) if isinstance(found, Output) else (None, found)
+            )
+            for edge in self.topology.edges:
+                if edge.sender == name and edge.output == output:
+                    self.waiting.append((edge.receiver, values.dumps(value)))

@@ -1,0 +1,253 @@
+"""Windows over a stream: operators that gather the values of a key by time or by number and emit
+one result for each window. Written on `self.state` and `self.timers` alone, as yours can be.
+
+    per_minute = t.operator(
+        "per minute",
+        windows.tumbling("1min", lambda key, window, values: (key, window.start, len(values))),
+        clicks,
+        key=lambda click: click.page,
+    )
+
+A value's time is what `time=` finds in it, or when it arrives. Each key has a clock: it shows the
+latest time of its values, and goes on with the wall clock while none comes, so that an idle stream
+still closes its windows; it stands still while the topology is down. A window is closed once that
+clock is `lateness` past its end. A value that comes later leaves by the output "late".
+
+What a window gathers is made by `initial` and grows by `add(gathered, value)`, which returns it;
+unless given, it is a list of the values."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sojourn.errors import InputError
+from sojourn.topology import Operator, Output
+from sojourn.units import parse_duration
+
+_ROUNDING_S = 1e-3
+Duration = float | str
+Result = Callable[[Any, "Window", Any], Any]
+"""From the key, the window and what it gathered to the value that is emitted."""
+
+
+class Window(NamedTuple):
+    """From `start` up to `end`, which is not in it, in seconds as `time.time` counts them."""
+
+    start: float
+    end: float
+
+
+def _append(gathered: list[Any], value: Any) -> list[Any]:
+    gathered.append(value)
+    return gathered
+
+
+def _joined(one: Any, other: Any) -> Any:
+    return one + other
+
+
+def tumbling(size: Duration, result: Result, **options: Any) -> "TimeWindows":
+    """Windows of one size, one after the other. Options: `time`, `lateness`, `initial`, `add`."""
+    return TimeWindows("windows.tumbling", size, size, result, **options)
+
+
+def sliding(size: Duration, every: Duration, result: Result, **options: Any) -> "TimeWindows":
+    """Windows of one size, of which one begins `every` so often; a value is in all that hold its
+    time. Options as for `tumbling`."""
+    return TimeWindows("windows.sliding", size, every, result, **options)
+
+
+def session(gap: Duration, result: Result, **options: Any) -> "SessionWindows":
+    """Windows that last as long as no `gap` of that length comes between two values of the key.
+    Options as for `tumbling`, and `merge(one, other)` for what two windows gathered that a value
+    between them makes one; unless given, `one + other`."""
+    return SessionWindows(gap, result, **options)
+
+
+def count(size: int, result: Callable[[Any, Any], Any], **options: Any) -> "CountWindows":
+    """Windows of so many values of a key. `result(key, gathered)`; options: `initial`, `add`."""
+    return CountWindows(size, result, **options)
+
+
+class _Clocked(Operator):
+    """What windows over time share: the key's clock, and a timer for each open window."""
+
+    def __init__(
+        self,
+        what: str,
+        result: Result,
+        time: Callable[[Any], float] | None = None,
+        lateness: Duration = 0.0,
+        initial: Callable[[], Any] = list,
+        add: Callable[[Any, Any], Any] = _append,
+    ) -> None:
+        self.result, self.time = result, time
+        self.lateness_s = parse_duration(lateness, f"{what}: lateness")
+        if self.lateness_s < 0:
+            raise InputError(f"{what}: lateness must not be below zero; got {lateness!r}")
+        self.initial, self.add = initial, add
+
+    def open(self) -> None:
+        self.since = self.timers.now
+
+    def process(self, value: Any) -> Any:
+        now = self.timers.now
+        at = now if self.time is None else float(self.time(value))
+        if not math.isfinite(at):
+            raise ValueError(f"the time of {value!r:.100} must be a number of seconds; got {at}")
+        shown, seen, windows = self.state.get(self.key, (-math.inf, now, {}))
+        clock = self._clock(shown, seen, now)
+        if clock > at and not self._fits(windows, at, clock - self.lateness_s):
+            return Output("late", value)
+        self._put(windows, at, value, clock - self.lateness_s)
+        clock = max(clock, at)
+        self.state[self.key] = clock, now, windows
+        for start in windows:
+            self._set_timer(windows, start, clock)
+        return None
+
+    def on_timer(self, key: Any, start: Any) -> Any:
+        shown, seen, windows = self.state[key]
+        clock = self._clock(shown, seen, self.timers.now)
+        end = self._end(windows, start)
+        if clock + _ROUNDING_S < end + self.lateness_s:  # the clock stood still while it was down
+            self._set_timer(windows, start, clock)
+            return None
+        gathered = self._taken(windows, start)
+        if windows or self.time is not None:  # without the clock a late value would open one again
+            self.state[key] = shown, seen, windows
+        else:
+            del self.state[key]
+        return [self.result(key, Window(start, end), gathered)]
+
+    def _clock(self, shown: float, seen: float, now: float) -> float:
+        """What a key's clock shows now, that showed that when its last value was seen. It stands
+        still while no worker runs."""
+        if self.time is None:
+            return now
+        return shown + max(0.0, now - max(seen, self.since))
+
+    def _set_timer(self, windows: dict[float, Any], start: float, clock: float) -> None:
+        left_s = self._end(windows, start) + self.lateness_s - clock
+        self.timers.at(self.timers.now + left_s, start)
+
+    def _fits(self, windows: dict[float, Any], at: float, closed_s: float) -> bool:
+        """Whether a window that is not closed holds that time."""
+        raise NotImplementedError
+
+    def _put(self, windows: dict[float, Any], at: float, value: Any, closed_s: float) -> None:
+        raise NotImplementedError
+
+    def _end(self, windows: dict[float, Any], start: float) -> float:
+        raise NotImplementedError
+
+    def _taken(self, windows: dict[float, Any], start: float) -> Any:
+        raise NotImplementedError
+
+
+class TimeWindows(_Clocked):
+    """Windows of one size, by their start."""
+
+    def __init__(
+        self, what: str, size: Duration, every: Duration, result: Result, **options: Any
+    ) -> None:
+        super().__init__(what, result, **options)
+        self.size_s = parse_duration(size, f"{what}: size")
+        self.every_s = parse_duration(every, f"{what}: every")
+        if not 0 < self.every_s <= self.size_s:
+            raise InputError(
+                f"{what}: needs a size above zero and a window at least that often; got "
+                f"{size!r}, every {every!r}"
+            )
+
+    def _starts(self, at: float) -> list[float]:
+        last = math.floor(at / self.every_s)
+        first = math.floor((at - self.size_s) / self.every_s) + 1
+        return [number * self.every_s for number in range(first, last + 1)]
+
+    def _fits(self, windows: dict[float, Any], at: float, closed_s: float) -> bool:  # noqa: ARG002
+        return any(start + self.size_s > closed_s for start in self._starts(at))
+
+    def _put(self, windows: dict[float, Any], at: float, value: Any, closed_s: float) -> None:
+        for start in self._starts(at):
+            if start + self.size_s > closed_s:
+                gathered = windows[start] if start in windows else self.initial()
+                windows[start] = self.add(gathered, value)
+
+    def _end(self, windows: dict[float, Any], start: float) -> float:  # noqa: ARG002
+        return start + self.size_s
+
+    def _taken(self, windows: dict[float, Any], start: float) -> Any:
+        return windows.pop(start)
+
+
+class SessionWindows(_Clocked):
+    """Windows that grow, by their start, each with the time of its last value."""
+
+    def __init__(
+        self,
+        gap: Duration,
+        result: Result,
+        merge: Callable[[Any, Any], Any] = _joined,
+        **options: Any,
+    ) -> None:
+        super().__init__("windows.session", result, **options)
+        self.gap_s = parse_duration(gap, "windows.session: gap")
+        if not self.gap_s > 0:
+            raise InputError(f"windows.session: the gap must be above zero; got {gap!r}")
+        self.merge = merge
+
+    def _near(self, windows: dict[float, Any], at: float) -> list[float]:
+        """The windows that a value of that time belongs to, in order."""
+        return sorted(
+            start
+            for start, (last, _) in windows.items()
+            if start - self.gap_s < at < last + self.gap_s
+        )
+
+    def _fits(self, windows: dict[float, Any], at: float, closed_s: float) -> bool:
+        return at + self.gap_s > closed_s or bool(self._near(windows, at))
+
+    def _put(self, windows: dict[float, Any], at: float, value: Any, closed_s: float) -> None:  # noqa: ARG002
+        near = self._near(windows, at)
+        if not near:
+            windows[at] = (at, self.add(self.initial(), value))
+            return
+        first, *others = near
+        last, gathered = windows.pop(first)
+        for start in others:
+            later, more = windows.pop(start)
+            last, gathered = max(last, later), self.merge(gathered, more)
+        for start in near:
+            self.timers.cancel(start)
+        windows[min(first, at)] = (max(last, at), self.add(gathered, value))
+
+    def _end(self, windows: dict[float, Any], start: float) -> float:
+        return float(windows[start][0]) + self.gap_s
+
+    def _taken(self, windows: dict[float, Any], start: float) -> Any:
+        return windows.pop(start)[1]
+
+
+class CountWindows(Operator):
+    """Windows of so many values."""
+
+    def __init__(
+        self,
+        size: int,
+        result: Callable[[Any, Any], Any],
+        initial: Callable[[], Any] = list,
+        add: Callable[[Any, Any], Any] = _append,
+    ) -> None:
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InputError(f"windows.count: size must be a whole number above zero; got {size!r}")
+        self.size, self.result, self.initial, self.add = size, result, initial, add
+
+    def process(self, value: Any) -> Any:
+        number, gathered = self.state.get(self.key, (0, None))
+        gathered = self.add(gathered if number else self.initial(), value)
+        if number + 1 < self.size:
+            self.state[self.key] = (number + 1, gathered)
+            return None
+        self.state.pop(self.key, None)
+        return [self.result(self.key, gathered)]
