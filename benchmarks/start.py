@@ -51,7 +51,7 @@ def one(first: Path) -> dict[str, float]:
     import sojourn as sj
 
     marks, before = {"began": time.monotonic()}, ticks()
-    from sojourn.engine.driver import running as module
+    from sojourn.engine.driver import engine as module
     from sojourn.engine.driver.supervisor import Supervisor
 
     marks["modules"] = time.monotonic()

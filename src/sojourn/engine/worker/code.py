@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sojourn.chains import Chain
 from sojourn.engine.wire import messages as m
@@ -15,7 +15,6 @@ from sojourn.engine.worker.columns import as_columns, from_columns
 from sojourn.engine.worker.results import READERS
 from sojourn.engine.worker.state import State
 from sojourn.engine.worker.timers import Hand, Timers
-from sojourn.engine.worker.waiting import EventLoop
 from sojourn.sinks import Sink, Staged
 from sojourn.topology import (
     Emits,
@@ -26,6 +25,9 @@ from sojourn.topology import (
     operator_class,
     takes_bundles,
 )
+
+if TYPE_CHECKING:
+    from sojourn.engine.worker.waiting import EventLoop
 
 SLICE_S = 0.001  # for saving between two helpings of tuples
 _PIECE_BYTES = 1 << 30
@@ -62,7 +64,7 @@ class OperatorCode:
     chain: ChainCode | None = None
     hand: Hand | None = None
     timers: Timers | None = None
-    events: EventLoop | None = None  # of an async operator
+    events: "EventLoop | None" = None  # of an async operator
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class OperatorCode:
             if self.hand is not None and (has_timers(code) or ttl_s is not None):
                 self.timers = Timers(shared.states, self.own, self.hand, ttl_s, clock)
                 self.operator.timers = self.timers
-            self.events = EventLoop() if is_async(code) else None
+            self.events = _event_loop() if is_async(code) else None
             if hasattr(self.operator, "open"):
                 self._done(self.operator.open())
             self.bundled = takes_bundles(code)
@@ -102,7 +104,7 @@ class OperatorCode:
             self.chain = ChainCode(code, shared.in_threads)
             self.function = self.chain.process
         else:
-            self.events = EventLoop() if is_async(code) else None
+            self.events = _event_loop() if is_async(code) else None
             self.function = code
 
     def process(self, value: Any, shard: int) -> Sequence[Any]:
@@ -265,6 +267,12 @@ class OperatorCode:
             self._done(self.operator.close())
         if self.events is not None:
             self.events.close()
+
+
+def _event_loop() -> "EventLoop":
+    from sojourn.engine.worker.waiting import EventLoop  # few need it, and it takes time to load
+
+    return EventLoop()
 
 
 def _pieces(packed: bytes) -> list[bytes]:

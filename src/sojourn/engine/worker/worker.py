@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from sojourn import durable
 from sojourn.engine.wire import messages as m
@@ -21,7 +22,9 @@ from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker import values
 from sojourn.engine.worker.code import SLICE_S, Code, OperatorCode, SinkCode
 from sojourn.engine.worker.router import Router
-from sojourn.engine.worker.waiting import Waiting
+
+if TYPE_CHECKING:
+    from sojourn.engine.worker.waiting import Waiting
 
 _MOST_FIRED = 256  # timers before the next tuples
 _SHARE = 0.1  # of what the last one took, if that is more
@@ -83,9 +86,7 @@ def serve(
     router = Router(routes, seed)
     timer = _Timer(timed_every)
     answers = _Answers(sock)
-    waiting: Waiting | None = None
-    if isinstance(code, OperatorCode) and code.events is not None:
-        waiting = Waiting(code, code.events, router, keep_going, answers.send)
+    waiting = _waiting(code, router, keep_going, answers)
     while True:
         while code.saving is not None:
             done = code.save_some()
@@ -130,6 +131,17 @@ def serve(
                 return
             case m.Open() | m.GoOn() | m.More() | m.Stop():
                 raise AssertionError(f"a worker that runs is told {message}")
+
+
+def _waiting(
+    code: OperatorCode | SinkCode, router: Router, keep_going: bool, answers: _Answers
+) -> "Waiting | None":
+    """What runs an async operator's tuples."""
+    if not isinstance(code, OperatorCode) or code.events is None:
+        return None
+    from sojourn.engine.worker.waiting import Waiting
+
+    return Waiting(code, code.events, router, keep_going, answers.send)
 
 
 def _answer(
