@@ -278,7 +278,10 @@ class Topology:
                 f"got {ttl!r}"
             )
         if spec.ttl_s is not None and takes_bundles(code):
-            raise InputError(f"{what}: ttl goes by the key of each tuple: it needs process")
+            raise InputError(
+                f"{what}: ttl needs process(self, value), as process_bundle takes values of many "
+                "keys at once; define process, or leave out ttl"
+            )
         if is_async(code) and (key is not None or takes_bundles(code)):
             raise InputError(
                 f"{what}: is async, so its tuples are not done in order; that goes with neither "

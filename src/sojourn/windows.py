@@ -17,6 +17,7 @@ What a window gathers is made by `initial` and grows by `add(gathered, value)`, 
 unless given, it is a list of the values."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -69,7 +70,7 @@ def count(size: int, result: Callable[[Any, Any], Any], **options: Any) -> "Coun
     return CountWindows(size, result, **options)
 
 
-class _Clocked(Operator):
+class _Clocked(Operator, ABC):
     """What windows over time share: the key's clock, and a timer for each open window."""
 
     def __init__(
@@ -131,18 +132,21 @@ class _Clocked(Operator):
         left_s = self._end(windows, start) + self.lateness_s - clock
         self.timers.at(self.timers.now + left_s, start)
 
+    @abstractmethod
     def _fits(self, windows: dict[float, Any], at: float, closed_s: float) -> bool:
         """Whether a window that is not closed holds that time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _put(self, windows: dict[float, Any], at: float, value: Any, closed_s: float) -> None:
-        raise NotImplementedError
+        """Gather a value in the windows that hold its time and are not closed."""
 
+    @abstractmethod
     def _end(self, windows: dict[float, Any], start: float) -> float:
-        raise NotImplementedError
+        """When a window ends."""
 
+    @abstractmethod
     def _taken(self, windows: dict[float, Any], start: float) -> Any:
-        raise NotImplementedError
+        """What a window gathered, which is closed then."""
 
 
 class TimeWindows(_Clocked):

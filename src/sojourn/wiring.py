@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
+from sojourn.control.journal import check_new
 from sojourn.control.loop import ControlLoop, Listener
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.summary import Summary
@@ -116,8 +117,8 @@ class Running:
                 "journal and advise are of the control loop, which needs a target: give "
                 "max_sojourn or max_processors"
             )
-        if journal is not None and Path(journal).exists():
-            raise InputError(f"{journal}: exists; name another journal, or delete it")
+        if journal is not None:
+            check_new(Path(journal))  # before Spark starts
         self.topology = topology
         self.loop: ControlLoop | None = None
         self._began_s = time.monotonic()

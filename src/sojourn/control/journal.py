@@ -28,6 +28,13 @@ class Header(msgspec.Struct):
     shape: Shape
 
 
+def check_new(path: Path) -> None:
+    """Refuse the name of a journal that there is already."""
+    for part in (path, *_rotated(path)):
+        if part.exists():
+            raise InputError(f"{part}: exists; name another journal, or delete it")
+
+
 class Journal:
     """A file that every record is appended to, and on disk before the next. When it has reached
     `max_bytes` it becomes FILE.1, what was FILE.1 becomes FILE.2, and so on up to MAX_PARTS; the
@@ -36,13 +43,10 @@ class Journal:
     def __init__(self, path: Path, shape: Shape, max_bytes: int = MAX_BYTES) -> None:
         self.path, self.max_bytes = path, max_bytes
         self.header = Header(FORMAT, shape)
-        for part in _rotated(path):
-            raise InputError(f"{part}: exists; name another journal, or delete it")
+        check_new(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.file: IO[bytes] = path.open("xb")
-        except FileExistsError:
-            raise InputError(f"{path}: exists; name another journal, or delete it") from None
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
         self.empty = True

@@ -167,8 +167,9 @@ class ElasticExecutor:
         sends_at = self.emitter.due(self.credit.unasked, self.workers.answer_soon)
         due = (sends_at, self.tracing.next_s, self.finish_at, self.channel.lost_at)
         waits = [t - time.monotonic() for t in due if t is not None]
-        if self.workers.due_s is not None and not self.full:
-            waits.append(self.workers.due_s - time.time())
+        fires_at = None if self.full else self.workers.due_s
+        if fires_at is not None:
+            waits.append(fires_at - time.time())
         return max(0.0, min(waits)) if waits else None
 
     def _is_over(self) -> bool:

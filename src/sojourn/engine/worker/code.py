@@ -114,7 +114,10 @@ class OperatorCode:
                 self.hand.take(value)
             if self.timers is not None:
                 self.timers.enter(shard, is_tuple=True)
-        return self.read(self.name, self._done(self.function(value)), value)
+        returned = self.function(value)
+        if self.events is not None:
+            returned = self.events.result(returned)
+        return self.read(self.name, returned, value)
 
     def _done(self, returned: Any) -> Any:
         return returned if self.events is None else self.events.result(returned)
