@@ -9,10 +9,11 @@ if TYPE_CHECKING:
     from sojourn.engine.driver.states import read_state
     from sojourn.engine.spark.session import configure
     from sojourn.errors import InputError, TopologyFailed
+    from sojourn.operators import Operator, Output
     from sojourn.ports import Sample, Samples, Sojourn
     from sojourn.sinks import Sink
     from sojourn.sources import Source
-    from sojourn.topology import Operator, Output, Topology, Vertex
+    from sojourn.topology import Topology, Vertex
     from sojourn.wiring import Running, run, start
 
 __version__ = "0.1.0"
@@ -52,7 +53,8 @@ _HOMES = {
     "sojourn.wiring": ("Running", "run", "start"),
     "sojourn.sinks": ("Sink",),
     "sojourn.sources": ("Source",),
-    "sojourn.topology": ("Operator", "Output", "Topology", "Vertex"),
+    "sojourn.operators": ("Operator", "Output"),
+    "sojourn.topology": ("Topology", "Vertex"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

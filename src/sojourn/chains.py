@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sojourn.errors import InputError
-from sojourn.topology import Edge, Emits, OperatorSpec, Topology, UserCode
+from sojourn.operators import Emits, UserCode
+from sojourn.topology import Edge, OperatorSpec, Topology
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from sojourn.engine.worker import values
 from sojourn.engine.worker.code import OperatorCode, Shared
 from sojourn.engine.worker.keys import key_hash
 from sojourn.errors import InputError
-from sojourn.topology import OperatorSpec, Output, SinkSpec, Topology
+from sojourn.operators import Output
+from sojourn.topology import OperatorSpec, SinkSpec, Topology
 from sojourn.units import parse_duration
 
 

@@ -8,100 +8,26 @@ Pure description, checked before anything starts; every engine runs it.
     t.sink("out", sinks.jsonl("out/"), counts)
 """
 
-import copy
-import dis
-import inspect
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
-from types import CodeType
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 from sojourn.drawing import Arrow, Box, as_svg, as_text
 from sojourn.errors import InputError
 from sojourn.graph import cycle_in, groups, is_loop
+from sojourn.operators import Emits, UserCode, checked_code, is_async, one_of, takes_bundles
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 from sojourn.units import parse_duration
 
 Concurrency = Literal["process", "thread"] | int
 OnError = Literal["fail", "skip", "dead-letter"]
-Emits = Literal["many", "one", "same"]
-"""What an operator emits for a value: the values it returns, the one it returns, or the value
-itself if it returns true."""
 _ON_ERROR: tuple[OnError, ...] = ("fail", "skip", "dead-letter")
 Key = Callable[[Any], Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 MAX_SHARDS = 65_536
 _ASYNC = 64  # tuples at once in a worker of an async operator, unless said
-_T = TypeVar("_T")
-
-
-class Timers(Protocol):
-    """What an operator has as `self.timers`: timers for the key of the tuple in hand. Each has a
-    payload, by which it is told from others of the key; one with the same payload is replaced."""
-
-    @property
-    def now(self) -> float:
-        """The time, as `time.time` counts it; in tests that of the test's clock."""
-
-    def after(self, seconds: float | str, payload: Any = None) -> None:
-        """Have `on_timer(key, payload)` called in so many seconds, or after "5min"."""
-
-    def at(self, when: float, payload: Any = None) -> None:
-        """The same at a time, in seconds as `time.time` counts them."""
-
-    def cancel(self, payload: Any = None) -> bool:
-        """Forget a timer; whether there was one."""
-
-
-class Operator:
-    """Base of operators that keep something between tuples.
-
-    `open` is called once in every worker, `process` for every tuple, `close` when the worker ends.
-    `self.state` is a mapping over the keys of the shard in hand, kept across restarts; it exists
-    only where the topology declares `key=`. Change what it holds in the tuple that takes it out."""
-
-    state: MutableMapping[Any, Any]
-    timers: Timers
-    columns: Literal["numpy", "arrow"] | None = None
-    hand: Any = None  # the worker's
-
-    @property
-    def key(self) -> Any:
-        """The key of the tuple in hand, where the topology declares `key=`. Not known in
-        `process_bundle`, whose values are of many keys."""
-        if self.hand is None:
-            raise InputError(f"{type(self).__name__} uses self.key, which needs a key; add key=…")
-        return self.hand.key
-
-    def open(self) -> Any:
-        """Set up what cannot be pickled: models, connections."""
-
-    def process(self, value: Any) -> Any:  # noqa: ARG002
-        """Return or yield the values that follow from this one, or None for none."""
-        raise TypeError(f"{type(self).__name__} must define process(self, value)")
-
-    def process_bundle(self, values: Any) -> Any:  # noqa: ARG002
-        """Define this instead of `process` to take as many values at once as wait, for code that
-        is faster so: a list of them, or with `columns = "numpy"` an array, with `columns =
-        "arrow"` a table of mappings or an array. Return an array or a table with one result for
-        each, or a list with what `process` would return for each. With a key, all are of one shard.
-        If it raises, each is given by itself."""
-        raise TypeError(f"{type(self).__name__} must define process_bundle(self, values)")
-
-    def on_timer(self, key: Any, payload: Any) -> Any:  # noqa: ARG002
-        """Called when a timer is due, which `self.timers` has set for this key. Return or yield
-        values as `process` of `t.operator` does."""
-        raise TypeError(f"{type(self).__name__} must define on_timer(self, key, payload)")
-
-    def close(self) -> Any:
-        """Give back what `open` took."""
-
-
-UserCode = Callable[[Any], Any] | type[Operator] | Operator
-"""A function, or an operator: its class, a `functools.partial` of that, or an instance."""
 
 
 class OperatorOptions(TypedDict, total=False):
@@ -124,14 +50,6 @@ class OperatorOptions(TypedDict, total=False):
     on_error: OnError
     chain: bool
     ttl: float | str | None
-
-
-@dataclass(frozen=True)
-class Output:
-    """A value for one named output only: `return Output("rejected", value)`."""
-
-    name: str
-    value: Any
 
 
 @dataclass(frozen=True)
@@ -255,14 +173,14 @@ class Topology:
         what = f"operator {_named(name, 'operator')!r}"
         spec = OperatorSpec(
             name,
-            _checked_code(what, code, keyed=key is not None),
+            checked_code(what, code, keyed=key is not None),
             key,
             _whole(what, "shards", shards, MAX_SHARDS),
             _whole(what, "executors", executors),
             _whole(what, "processors", executors if processors is None else processors),
             _checked_concurrency(what, code, concurrency),
-            _one_of(what, "on_error", on_error, _ON_ERROR),
-            _one_of(what, "chain", chain, (False, True)),
+            one_of(what, "on_error", on_error, _ON_ERROR),
+            one_of(what, "chain", chain, (False, True)),
             emits,
             None if ttl is None else parse_duration(ttl, f"{what}: ttl"),
         )
@@ -306,7 +224,7 @@ class Topology:
         what = f"sink {_named(name, 'sink')!r}"
         if not isinstance(sink, Sink):
             raise InputError(f"{what}: must be one of sojourn.sinks, or a Sink; got {sink!r}")
-        spec = SinkSpec(name, sink, _one_of(what, "on_error", on_error, _ON_ERROR))
+        spec = SinkSpec(name, sink, one_of(what, "on_error", on_error, _ON_ERROR))
         return self._add(spec, inputs)
 
     def feedback(self, sender: Vertex, receiver: Vertex) -> None:
@@ -486,83 +404,9 @@ def _whole(what: str, knob: str, value: object, most: int = 100_000) -> int:
     return value
 
 
-def _one_of(what: str, knob: str, value: _T, known: tuple[_T, ...]) -> _T:
-    if value not in known:
-        options = ", ".join(map(repr, known))
-        raise InputError(f"{what}: {knob} must be one of {options}; got {value!r}")
-    return value
-
-
-def _checked_code(what: str, code: UserCode, keyed: bool) -> UserCode:
-    kind = operator_class(code)
-    if kind is None:
-        if not callable(code):
-            raise InputError(f"{what}: must be a function or an Operator; got {code!r}")
-        return code
-    one = getattr(kind, "process", Operator.process) is not Operator.process
-    if one == takes_bundles(code):
-        raise InputError(
-            f"{what}: the class {kind.__name__} must define process(self, value), or "
-            f"process_bundle(self, values); it has {'both' if one else 'neither'}"
-        )
-    columns = getattr(kind, "columns", None)
-    if columns is not None:
-        _one_of(what, "columns", columns, ("numpy", "arrow"))
-    if not keyed and _uses_state(kind):
-        raise InputError(f"{what}: {kind.__name__} uses self.state, which needs a key; add key=…")
-    for method in ("open", "close"):
-        if inspect.iscoroutinefunction(getattr(kind, method, None)) and not is_async(code):
-            raise InputError(
-                f"{what}: {kind.__name__}.{method} is async, and process is not; make both async, "
-                "or neither"
-            )
-    if has_timers(code) and not (keyed and one):
-        raise InputError(
-            f"{what}: {kind.__name__} has on_timer, so it needs a key, whose timers they are, and "
-            "process(self, value); add key=…"
-        )
-    return code
-
-
-def operator_class(code: object) -> type | None:
-    """The class of an operator given as a class, a partial of one or an instance; None of a
-    function."""
-    if isinstance(code, partial):
-        return code.func if inspect.isclass(code.func) else None
-    if inspect.isclass(code):
-        return code
-    made = isinstance(code, Operator) or (hasattr(code, "process") and not callable(code))
-    return type(code) if made else None
-
-
-def made(code: Any, copied: bool) -> Any:
-    """The operator that a worker runs: a new one, or the instance itself, `copied` where workers
-    share a process."""
-    if inspect.isclass(code) or isinstance(code, partial):
-        return code()
-    return copy.deepcopy(code) if copied else code
-
-
-def takes_bundles(code: object) -> bool:
-    """Whether an operator's code wants many values at once."""
-    many = getattr(operator_class(code), "process_bundle", Operator.process_bundle)
-    return many is not Operator.process_bundle
-
-
-def has_timers(code: object) -> bool:
-    """Whether an operator's code may set timers."""
-    return getattr(operator_class(code), "on_timer", Operator.on_timer) is not Operator.on_timer
-
-
-def is_async(code: object) -> bool:
-    """Whether an operator's code is to be awaited."""
-    found = getattr(operator_class(code), "process", code)
-    return inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
-
-
 def _checked_concurrency(what: str, code: UserCode, given: Concurrency) -> Concurrency:
     if not is_async(code):
-        return _one_of(what, "concurrency", given, ("process", "thread"))
+        return one_of(what, "concurrency", given, ("process", "thread"))
     if given == "process":
         return _ASYNC
     if isinstance(given, str):
@@ -571,27 +415,3 @@ def _checked_concurrency(what: str, code: UserCode, given: Concurrency) -> Concu
             f"{given!r}"
         )
     return _whole(what, "concurrency", given)
-
-
-def _uses_state(code: type) -> bool:
-    """Whether any method of the class, or of its bases below Operator, mentions self.state."""
-    return any(
-        _mentions_state(function.__code__, function.__code__.co_varnames[:1])
-        for base in code.__mro__
-        if base not in (Operator, object)
-        for function in vars(base).values()
-        if inspect.isfunction(function)
-    )
-
-
-def _mentions_state(code: CodeType, self_names: tuple[str, ...]) -> bool:
-    before = None
-    for step in dis.get_instructions(code):
-        if step.argval == "state" and step.opname.endswith("_ATTR") and before in self_names:
-            return True
-        before = step.argval
-    return any(
-        _mentions_state(inner, self_names)
-        for inner in code.co_consts
-        if isinstance(inner, CodeType)
-    )

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sojourn.errors import InputError
-from sojourn.topology import Operator, Output
+from sojourn.operators import Operator, Output
 from sojourn.units import parse_duration
 
 _ROUNDING_S = 1e-3

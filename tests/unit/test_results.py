@@ -10,7 +10,7 @@ import pytest
 import sojourn as sj
 from sojourn.chains import contracted
 from sojourn.engine.worker.code import OperatorCode, Shared
-from sojourn.topology import Emits
+from sojourn.operators import Emits
 
 Point = namedtuple("Point", "x y")
 

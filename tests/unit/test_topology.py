@@ -11,7 +11,8 @@ import pytest
 from sojourn import sinks, sources
 from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
-from sojourn.topology import Edge, Operator, Output, Topology, Vertex
+from sojourn.operators import Operator, Output
+from sojourn.topology import Edge, Topology, Vertex
 
 
 def numbers() -> sources.Source:

@@ -10,8 +10,8 @@ import sojourn as sj
 from sojourn.engine.wire import messages as m
 from sojourn.engine.worker.code import OperatorCode, Shared
 from sojourn.errors import InputError
+from sojourn.operators import is_async
 from sojourn.testing import Bench
-from sojourn.topology import is_async
 
 gates: dict[str, asyncio.Event] = {}
 

@@ -21,16 +21,10 @@ from sojourn.engine.wire.layout import Layout, Place, executors_of
 from sojourn.engine.wire.messages import Suspect
 from sojourn.engine.wire.spec import ExecutorSpec, HostSpec
 from sojourn.errors import InputError
+from sojourn.operators import takes_bundles
 from sojourn.settings import EngineSettings
 from sojourn.shards import shares
-from sojourn.topology import (
-    OperatorSpec,
-    SinkSpec,
-    SourceSpec,
-    Topology,
-    kind_of,
-    takes_bundles,
-)
+from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology, kind_of
 
 _log = logging.getLogger("sojourn")
 _PACKAGE = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import msgspec
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelKeys
 from sojourn.engine.wire.layout import Place, Route
-from sojourn.topology import Emits
+from sojourn.operators import Emits
 
 END = b"E"
 NO_BATCH = -1

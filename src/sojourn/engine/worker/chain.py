@@ -6,7 +6,7 @@ from typing import Any
 
 from sojourn.chains import Chain
 from sojourn.engine.worker.results import READERS
-from sojourn.topology import Output, made, operator_class
+from sojourn.operators import Output, made, operator_class
 
 
 class ChainCode:

@@ -15,8 +15,7 @@ from sojourn.engine.worker.columns import as_columns, from_columns
 from sojourn.engine.worker.results import READERS
 from sojourn.engine.worker.state import State
 from sojourn.engine.worker.timers import Hand, Timers
-from sojourn.sinks import Sink, Staged
-from sojourn.topology import (
+from sojourn.operators import (
     Emits,
     Operator,
     has_timers,
@@ -25,6 +24,7 @@ from sojourn.topology import (
     operator_class,
     takes_bundles,
 )
+from sojourn.sinks import Sink, Staged
 
 if TYPE_CHECKING:
     from sojourn.engine.worker.waiting import EventLoop

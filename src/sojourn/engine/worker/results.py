@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sojourn.topology import Emits, Output
+from sojourn.operators import Emits, Output
 
 Reader = Callable[[str, Any, Any], Sequence[Any]]
 """The values an operator of this name emits when it has returned that for this value."""

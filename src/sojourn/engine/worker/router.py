@@ -10,7 +10,7 @@ from sojourn.engine.wire.bundle import Trace
 from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker import values
 from sojourn.engine.worker.keys import key_hash
-from sojourn.topology import Output
+from sojourn.operators import Output
 
 Tuple = tuple[int, int, int, bytes]
 """Route, executor, shard and bytes."""
