@@ -40,7 +40,11 @@ def behind(code: object) -> tuple[str, ...]:
 
 def chained_to(topology: Topology) -> dict[str, str]:
     """The head of every operator that shares another one's workers."""
-    senders = {edge.receiver: edge.sender for edge in topology.edges if not edge.feedback}
+    senders = {
+        edge.receiver: edge.sender
+        for edge in topology.edges
+        if not edge.feedback and not edge.broadcast
+    }
     heads: dict[str, str] = {}
     for name, spec in topology.operators.items():  # a sender is declared before its receivers
         if spec.chained:
@@ -66,8 +70,7 @@ def contracted(topology: Topology) -> Topology:
     for edge in topology.edges:
         sender = heads.get(edge.sender, edge.sender)
         if heads.get(edge.receiver) != sender or edge.feedback:
-            output = _left(sender, edge)
-            made.edges.append(Edge(sender, edge.receiver, output, edge.feedback))
+            made.edges.append(replace(edge, sender=sender, output=_left(sender, edge)))
     return made
 
 

@@ -27,6 +27,13 @@ class Arrow(NamedTuple):
     receiver: str
     output: str | None
     feedback: bool
+    broadcast: bool = False
+
+    @property
+    def label(self) -> str:
+        """What is written beside it."""
+        told = [] if self.output is None else [_short(self.output)]
+        return ", ".join([*told, "broadcast"] if self.broadcast else told)
 
 
 def as_text(title: str, boxes: Mapping[str, Box], arrows: Sequence[Arrow]) -> str:
@@ -103,10 +110,10 @@ def _line(
         path = f"M{x1:g} {y1:g}C{x1 + bend:g} {y1:g} {x2 - bend:g} {y2:g} {x2:g} {y2:g}"
         dashed, at = "", ((x1 + x2) / 2, (y1 + y2) / 2 - 5)
     told = ""
-    if arrow.output is not None:
+    if arrow.label:
         told = (
             f'<text x="{at[0]:g}" y="{at[1]:g}" text-anchor="middle" fill="{_LINE}" '
-            f'font-size="11">{escape(_short(arrow.output))}</text>'
+            f'font-size="11">{escape(arrow.label)}</text>'
         )
     drawn = f'<path d="{path}" fill="none" stroke="{_LINE}"{dashed} marker-end="url(#tip)"/>'
     return drawn + told
@@ -114,7 +121,8 @@ def _line(
 
 def _onward(arrow: Arrow) -> str:
     output = "" if arrow.output is None else f" [{arrow.output}]"
-    return f" {output} {'↺' if arrow.feedback else '→'} {arrow.receiver}"
+    told = " (broadcast)" if arrow.broadcast else ""
+    return f" {output} {'↺' if arrow.feedback else '→'} {arrow.receiver}{told}"
 
 
 def _short(name: str) -> str:

@@ -5,7 +5,7 @@ topologies, and by the workers that run it."""
 import copy
 import dis
 import inspect
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType
@@ -42,10 +42,13 @@ class Operator:
 
     `open` is called once in every worker, `process` for every tuple, `close` when the worker ends.
     `self.state` is a mapping over the keys of the shard in hand, kept across restarts; it exists
-    only where the topology declares `key=`. Change what it holds in the tuple that takes it out."""
+    only where the topology declares `key=`. Change what it holds in the tuple that takes it out.
+    `self.broadcast` is a mapping too, which every worker has alike: the last value of each key that
+    came over the inputs declared as `broadcast=`."""
 
     state: MutableMapping[Any, Any]
     timers: Timers
+    broadcast: Mapping[Any, Any]
     columns: Literal["numpy", "arrow"] | None = None
     hand: Any = None  # the worker's
 
@@ -77,6 +80,11 @@ class Operator:
         values as `process` of `t.operator` does."""
         raise TypeError(f"{type(self).__name__} must define on_timer(self, key, payload)")
 
+    def on_broadcast(self, key: Any, value: Any) -> Any:
+        """Called in every worker when `self.broadcast` has changed, and with all it holds in a
+        worker that starts. `value` is None if the key was removed. Prepare here what follows from
+        it, such as a compiled rule."""
+
     def close(self) -> Any:
         """Give back what `open` took."""
 
@@ -93,12 +101,22 @@ class Output:
     value: Any
 
 
-def checked_code(what: str, code: UserCode, keyed: bool) -> UserCode:
+def checked_code(what: str, code: UserCode, emits: Emits, keyed: bool, broadcast: bool) -> UserCode:
     """The code, if it can run."""
     kind = operator_class(code)
     if kind is None:
         if not callable(code):
             raise InputError(f"{what}: must be a function or an Operator; got {code!r}")
+        if inspect.isclass(code) and emits == "many":
+            raise InputError(
+                f"{what}: the class {code.__name__} must define process(self, value), or "
+                "process_bundle(self, values); to make one of it for each value, use t.map"
+            )
+        if broadcast:
+            raise InputError(
+                f"{what}: is a function, which has no self.broadcast; make it an Operator, or "
+                "leave out broadcast="
+            )
         return code
     one = getattr(kind, "process", Operator.process) is not Operator.process
     if one == takes_bundles(code):
@@ -109,8 +127,13 @@ def checked_code(what: str, code: UserCode, keyed: bool) -> UserCode:
     columns = getattr(kind, "columns", None)
     if columns is not None:
         one_of(what, "columns", columns, ("numpy", "arrow"))
-    if not keyed and _uses_state(kind):
+    if not keyed and _uses(kind, "state"):
         raise InputError(f"{what}: {kind.__name__} uses self.state, which needs a key; add key=…")
+    if not broadcast and (_uses(kind, "broadcast") or hears_broadcasts(kind)):
+        raise InputError(
+            f"{what}: {kind.__name__} uses self.broadcast or on_broadcast, which need an input; "
+            "add broadcast=…"
+        )
     for method in ("open", "close"):
         if inspect.iscoroutinefunction(getattr(kind, method, None)) and not is_async(code):
             raise InputError(
@@ -127,11 +150,11 @@ def checked_code(what: str, code: UserCode, keyed: bool) -> UserCode:
 
 def operator_class(code: object) -> type | None:
     """The class of an operator given as a class, a partial of one or an instance; None of a
-    function."""
-    if isinstance(code, partial):
-        return code.func if inspect.isclass(code.func) else None
-    if inspect.isclass(code):
-        return code
+    function, or of a class such as `int` that makes one value of another."""
+    kind = code.func if isinstance(code, partial) else code
+    if inspect.isclass(kind):
+        has = issubclass(kind, Operator) or hasattr(kind, "process")
+        return kind if has or hasattr(kind, "process_bundle") else None
     made = isinstance(code, Operator) or (hasattr(code, "process") and not callable(code))
     return type(code) if made else None
 
@@ -155,16 +178,21 @@ def has_timers(code: object) -> bool:
     return getattr(operator_class(code), "on_timer", Operator.on_timer) is not Operator.on_timer
 
 
+def hears_broadcasts(kind: type) -> bool:
+    """Whether an operator's class wants to be told what was broadcast."""
+    return getattr(kind, "on_broadcast", Operator.on_broadcast) is not Operator.on_broadcast
+
+
 def is_async(code: object) -> bool:
     """Whether an operator's code is to be awaited."""
     found = getattr(operator_class(code), "process", code)
     return inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
 
 
-def _uses_state(code: type) -> bool:
-    """Whether any method of the class, or of its bases below Operator, mentions self.state."""
+def _uses(code: type, name: str) -> bool:
+    """Whether any method of the class, or of its bases below Operator, mentions self's `name`."""
     return any(
-        _mentions_state(function.__code__, function.__code__.co_varnames[:1])
+        _mentions(name, function.__code__, function.__code__.co_varnames[:1])
         for base in code.__mro__
         if base not in (Operator, object)
         for function in vars(base).values()
@@ -172,14 +200,14 @@ def _uses_state(code: type) -> bool:
     )
 
 
-def _mentions_state(code: CodeType, self_names: tuple[str, ...]) -> bool:
+def _mentions(name: str, code: CodeType, self_names: tuple[str, ...]) -> bool:
     before = None
     for step in dis.get_instructions(code):
-        if step.argval == "state" and step.opname.endswith("_ATTR") and before in self_names:
+        if step.argval == name and step.opname.endswith("_ATTR") and before in self_names:
             return True
         before = step.argval
     return any(
-        _mentions_state(inner, self_names)
+        _mentions(name, inner, self_names)
         for inner in code.co_consts
         if isinstance(inner, CodeType)
     )

@@ -16,9 +16,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from sojourn.chains import chained_to
+from sojourn.engine.wire import messages as m
 from sojourn.engine.worker import values
 from sojourn.engine.worker.code import OperatorCode, Shared
-from sojourn.engine.worker.keys import key_hash
+from sojourn.engine.worker.keys import key_hash, key_of
+from sojourn.engine.worker.router import broadcast_of
 from sojourn.errors import InputError
 from sojourn.operators import Output
 from sojourn.topology import OperatorSpec, SinkSpec, Topology
@@ -35,7 +37,8 @@ class Timer(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """What became of a tuple, or of a timer, whose value is then (key, payload)."""
+    """What became of a tuple; of a timer, whose value is then (key, payload); or of a broadcast,
+    whose value is the pair."""
 
     vertex: str
     value: Any
@@ -53,7 +56,7 @@ class Bench:
         self.topology, self.now = topology, now
         self.outputs: dict[str, list[Any]] = {name: [] for name in topology.sinks}
         self.failed: list[Step] = []
-        self.waiting: deque[tuple[str, bytes]] = deque()
+        self.waiting: deque[tuple[str, bool, bytes]] = deque()
         self._sources: dict[str, Any] = {}
         self._codes: dict[str, OperatorCode] = {}
         heads = chained_to(topology)
@@ -64,7 +67,15 @@ class Bench:
             keep_going = self._on_error[name] != "fail"
             shared = Shared(in_threads=True)  # so that instances are copied
             self._codes[name] = OperatorCode(
-                spec.code, name, shared, keep_going, spec.emits, spec.key, spec.ttl_s, self._clock
+                spec.code,
+                name,
+                shared,
+                keep_going,
+                spec.emits,
+                spec.key,
+                spec.ttl_s,
+                self._clock,
+                spec.broadcast,
             )
 
     def send(self, source: str, *given: Any) -> None:
@@ -89,7 +100,12 @@ class Bench:
         """Process the tuple that has waited longest; None if there is none."""
         if not self.waiting:
             return None
-        name, payload = self.waiting.popleft()
+        name, broadcast, payload = self.waiting.popleft()
+        if broadcast:
+            change = identity, pickled, told = m.decode_change(payload)
+            self._codes[name].tell([change])
+            pair = key_of(identity, pickled), None if told is None else values.loads(told)
+            return Step(name, pair, ())
         value = values.loads(payload)  # a copy of its own, as a worker has it
         spec = self.topology.vertices[name]
         if isinstance(spec, SinkSpec):
@@ -103,9 +119,9 @@ class Bench:
                 (found,) = code.process_bundle([value], shard)
             else:
                 found = code.process(value, shard)
+            return self._done(name, value, found)
         except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
             return self._went_wrong(spec, value, error)
-        return self._done(name, value, found)
 
     def run(self) -> list[Step]:
         """Process all that waits and what follows from it, and fire what is due by now."""
@@ -128,6 +144,10 @@ class Bench:
         """What an operator keeps, by key."""
         states = self._code(operator).shared.states
         return {k: v for part, state in states.items() if part >= 0 for k, v in state.items()}
+
+    def broadcast(self, operator: str) -> dict[Any, Any]:
+        """What was broadcast to an operator, as it has it."""
+        return dict(self._code(operator).table)
 
     def timers(self, operator: str) -> list[Timer]:
         """Its pending timers, in the order in which they are due."""
@@ -172,9 +192,9 @@ class Bench:
                 spec = self.topology.operators[name]
                 try:
                     found = code.on_timer(shard, key, payload)
+                    return self._done(name, (key, payload), found)
                 except Exception as error:  # noqa: BLE001  # as above
                     return self._went_wrong(spec, (key, payload), error)
-                return self._done(name, (key, payload), found)
         return None
 
     def _done(self, name: str, value: Any, found: Iterable[Any]) -> Step:
@@ -190,10 +210,14 @@ class Bench:
         return self.failed[-1]
 
     def _emit(self, name: str, emitted: Iterable[Any]) -> None:
+        sent = []
         for found in emitted:
             output, value = (
                 (found.name, found.value) if isinstance(found, Output) else (None, found)
             )
             for edge in self.topology.edges:
                 if edge.sender == name and edge.output == output:
-                    self.waiting.append((edge.receiver, values.dumps(value)))
+                    to = edge.receiver
+                    payload = broadcast_of(to, value) if edge.broadcast else values.dumps(value)
+                    sent.append((to, edge.broadcast, payload))
+        self.waiting += sent

@@ -9,7 +9,7 @@ Pure description, checked before anything starts; every engine runs it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -40,7 +40,9 @@ class OperatorOptions(TypedDict, total=False):
     `on_error` says what becomes of a tuple whose processing raises. With `ttl`, such as "1h",
     `self.state[key]` is forgotten once no tuple of the key has come for so long. With `chain` the
     operator shares the workers of its only input, an operator, and all that is said of those; what
-    fails in a chain fails as the tuple at its head."""
+    fails in a chain fails as the tuple at its head. `broadcast` names inputs of which every worker
+    gets every value, a (key, value) pair: they make up `self.broadcast`, and a None removes its
+    key."""
 
     key: Key | None
     shards: int
@@ -50,6 +52,7 @@ class OperatorOptions(TypedDict, total=False):
     on_error: OnError
     chain: bool
     ttl: float | str | None
+    broadcast: "Vertex | Sequence[Vertex]"
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class Edge:
     receiver: str
     output: str | None = None
     feedback: bool = False
+    broadcast: bool = False
 
     @property
     def name(self) -> str:
@@ -103,6 +107,7 @@ class OperatorSpec:
     chained: bool = False
     emits: Emits = "many"
     ttl_s: float | None = None
+    broadcast: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,11 +174,13 @@ class Topology:
         on_error: OnError = "fail",
         chain: bool = False,
         ttl: float | str | None = None,
+        broadcast: Vertex | Sequence[Vertex] = (),
     ) -> Vertex:
         what = f"operator {_named(name, 'operator')!r}"
+        told = (broadcast,) if isinstance(broadcast, Vertex) else tuple(broadcast)
         spec = OperatorSpec(
             name,
-            checked_code(what, code, keyed=key is not None),
+            checked_code(what, code, emits, key is not None, bool(told)),
             key,
             _whole(what, "shards", shards, MAX_SHARDS),
             _whole(what, "executors", executors),
@@ -183,6 +190,7 @@ class Topology:
             one_of(what, "chain", chain, (False, True)),
             emits,
             None if ttl is None else parse_duration(ttl, f"{what}: ttl"),
+            bool(told),
         )
         own = (executors, processors, concurrency, on_error) != (1, None, "process", "fail")
         if chain and own:
@@ -217,7 +225,7 @@ class Topology:
                 f"{what}: {spec.processors} processors cannot share {spec.shards} shards; "
                 "raise shards"
             )
-        return self._add(spec, inputs)
+        return self._add(spec, inputs, told)
 
     def sink(self, name: str, sink: Sink, *inputs: Vertex, on_error: OnError = "fail") -> Vertex:
         """Where results leave. `on_error` says what becomes of a value that it cannot write."""
@@ -254,14 +262,16 @@ class Topology:
     def _drawn(self) -> tuple[str, dict[str, Box], list[Arrow]]:
         levels = self.levels()
         boxes = {n: Box(kind_of(s), told_of(s), levels[n]) for n, s in self.vertices.items()}
-        arrows = [Arrow(e.sender, e.receiver, e.output, e.feedback) for e in self.edges]
+        arrows = [
+            Arrow(e.sender, e.receiver, e.output, e.feedback, e.broadcast) for e in self.edges
+        ]
         return self.name, boxes, arrows
 
     def check(self) -> None:
         """Refuse a topology that cannot run."""
         if not self.sources:
             raise InputError(f"topology {self.name!r}: has no source; add one with source()")
-        fed = {edge.receiver for edge in self.edges if not edge.feedback}
+        fed = {edge.receiver for edge in self.edges if not edge.feedback and not edge.broadcast}
         feeding = {edge.sender for edge in self.edges if not edge.feedback}
         for name, spec in self.vertices.items():
             if isinstance(spec, SourceSpec):
@@ -289,6 +299,21 @@ class Topology:
                     f"topology {self.name!r}: the cycle {path} is closed by a plain edge; "
                     "only feedback() may close a loop"
                 )
+
+    def without_broadcasts(self) -> "Topology":
+        """What control and simulations look at: no broadcasts, as these are no load, nor sources
+        that feed nothing else."""
+        if not any(edge.broadcast for edge in self.edges):
+            return self
+        bare = Topology(self.name)
+        bare.edges = [edge for edge in self.edges if not edge.broadcast]
+        feeding = {edge.sender for edge in bare.edges}
+        bare.vertices = {
+            name: spec
+            for name, spec in self.vertices.items()
+            if name in feeding or not isinstance(spec, SourceSpec)
+        }
+        return bare
 
     def forward(self) -> dict[str, list[str]]:
         """Receivers of every vertex over forward edges."""
@@ -325,7 +350,9 @@ class Topology:
     def _check_chain(self, spec: OperatorSpec) -> None:
         """It must be able to share the workers of its input."""
         what = f"operator {spec.name!r}"
-        senders = [edge.sender for edge in self.edges if edge.receiver == spec.name]
+        senders = [
+            edge.sender for edge in self.edges if edge.receiver == spec.name and not edge.broadcast
+        ]
         sender = self.vertices[senders[0]]
         if len(senders) > 1 or not isinstance(sender, OperatorSpec):
             raise InputError(
@@ -333,25 +360,28 @@ class Topology:
                 f"shares; it has {', '.join(map(repr, senders))}; leave out chain=True"
             )
         for one in (sender, spec):
-            if one.key is not None or takes_bundles(one.code) or is_async(one.code):
-                why = "a key" if one.key is not None else "process_bundle"
-                why = "an async process" if is_async(one.code) else why
+            why = _unchained(one)
+            if why is not None:
                 raise InputError(
                     f"{what}: cannot be chained to {sender.name!r}, as {one.name!r} has {why}; "
                     "leave out chain=True"
                 )
 
-    def _add(self, spec: Spec, inputs: tuple[Vertex, ...] = ()) -> Vertex:
+    def _add(
+        self, spec: Spec, inputs: tuple[Vertex, ...] = (), told: tuple[Vertex, ...] = ()
+    ) -> Vertex:
         what = kind_of(spec)
         if spec.name in self.vertices:
             raise InputError(f"{what} {spec.name!r}: the name is taken; choose another")
         if not isinstance(spec, SourceSpec) and not inputs:
             raise InputError(f"{what} {spec.name!r}: has no input; name at least one")
-        for vertex in inputs:
+        for vertex in (*inputs, *told):
             self._check_handle(f"{what} {spec.name!r}", vertex)
         self.vertices[spec.name] = spec
         for vertex in inputs:
             self._connect(Edge(vertex.name, spec.name, vertex.output))
+        for vertex in told:
+            self._connect(Edge(vertex.name, spec.name, vertex.output, broadcast=True))
         return Vertex(self, spec.name)
 
     def _connect(self, edge: Edge) -> None:
@@ -371,6 +401,17 @@ class Topology:
             raise InputError(f"{what}: the sink {vertex.name!r} has no output to use as an input")
         if vertex.output is not None and isinstance(spec, SourceSpec):
             raise InputError(f"{what}: the source {vertex.name!r} has no named outputs")
+
+
+def _unchained(spec: OperatorSpec) -> str | None:
+    """What an operator has that keeps it out of chains."""
+    if is_async(spec.code):
+        return "an async process"
+    if takes_bundles(spec.code):
+        return "process_bundle"
+    if spec.broadcast:
+        return "a broadcast input"
+    return None if spec.key is None else "a key"
 
 
 def kind_of(spec: Spec) -> str:

@@ -17,6 +17,7 @@ from sojourn.engine.executor.commit import Commits
 from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.executor.receiver import Callbacks, Receiver
+from sojourn.engine.executor.table import Table
 from sojourn.engine.executor.workers import Worker, Workers
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Seal
@@ -162,6 +163,7 @@ class Node:
             self.workers,
             self.emitter,
             NoLetters(),  # type: ignore[arg-type]
+            Table(),
         )
         self.workers.resize(processors)
         for worker in self.workers.all:

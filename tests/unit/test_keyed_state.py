@@ -21,10 +21,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sojourn.engine.wire.messages import Change
 from sojourn.engine.worker import state as state_module
 from sojourn.engine.worker import values
 from sojourn.engine.worker.keys import identified, key_bytes, key_of
-from sojourn.engine.worker.state import Change, State
+from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
 
 

@@ -90,6 +90,7 @@ def test_an_executor_is_told_what_concerns_it(tmp_path: Path) -> None:
         [10, 10],
         False,
         [str(tmp_path / "source/0/7.3.log"), str(tmp_path / "count/0/7.3.log")],
+        table=["count/0/a"],
     )
     assert RECORD.welcome(tmp_path, "source", 0, 1).position == b"here"
     out = RECORD.welcome(tmp_path, "out", 0, 1)

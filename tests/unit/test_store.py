@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sojourn import durable
+from sojourn.engine.wire.messages import Change
 from sojourn.engine.worker import store
-from sojourn.engine.worker.state import Change, State
+from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
 
 WEEK = 7 * 24 * 3600 // 5

@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -12,6 +13,7 @@ from sojourn import sinks, sources
 from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
 from sojourn.operators import Operator, Output
+from sojourn.testing import Bench
 from sojourn.topology import Edge, Topology, Vertex
 
 
@@ -161,6 +163,17 @@ def test_a_class_without_process_is_refused() -> None:
     code: Any = Silent
     with pytest.raises(InputError, match=r"operator 'quiet': the class Silent must define process"):
         topology.operator("quiet", code, lines)
+
+
+def test_a_class_that_makes_a_value_of_another_is_a_function_to_map() -> None:
+    topology, lines = start()
+    parsed = topology.map("parse", int, lines)
+    topology.sink("out", sinks.call(print), topology.map("hex", partial(int, base=16), lines))
+    topology.sink("all", sinks.call(print), topology.filter("some", bool, parsed))
+    bench = Bench(topology)
+    bench.send("lines", "10", "0")
+    bench.run()
+    assert bench.outputs == {"out": [16, 0], "all": [10]}
 
 
 def test_state_needs_a_key() -> None:

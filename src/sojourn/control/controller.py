@@ -44,7 +44,7 @@ class Shape:
 def shape_of(topology: Topology) -> Shape:
     """A processor for each executor at least, no more than there are shards; sinks have one. A
     chain has those of its head."""
-    topology = contracted(topology)
+    topology = contracted(topology).without_broadcasts()
     operators = topology.operators
     return Shape(
         name=topology.name,

@@ -47,6 +47,7 @@ class SimulatedEngine:
         topology.check()
         topology = contracted(topology)
         workload = workload.checked(topology)
+        topology = topology.without_broadcasts()
         self.topology, self.workload = topology, workload
         self.settings = settings = _in_quanta(settings)
         self.batch_s = quantum(engine_settings.batch_s)

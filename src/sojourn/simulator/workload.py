@@ -82,10 +82,11 @@ class Workload:
 
     def checked(self, topology: Topology) -> "Workload":
         """The same with all sources, or a word about what is missing or too much."""
+        flowing = topology.without_broadcasts()
         for name, load in self.operators.items():
             if name not in topology.operators and name not in topology.sinks:
                 _unknown("operator", name, [*topology.operators, *topology.sinks])
-            edges = [edge for edge in topology.edges if edge.sender == name]
+            edges = [edge for edge in flowing.edges if edge.sender == name]
             known = dict.fromkeys(n for edge in edges for n in (edge.name, edge.receiver))
             for receiver in load.gains:
                 if receiver not in known:
@@ -104,7 +105,7 @@ class Workload:
                     "file, or take a journal of a run"
                 )
         sources = {}
-        for name, source in topology.sources.items():
+        for name, source in flowing.sources.items():
             found = self.sources.get(name) or SourceLoad.of(source.source)
             if found is None:
                 raise InputError(
@@ -114,7 +115,7 @@ class Workload:
             sources[name] = found
         gains = {
             (edge.sender, edge.receiver): self.operators[edge.sender].gain(edge)
-            for edge in topology.edges
+            for edge in flowing.edges
             if edge.sender in self.operators
         }
         traffic(dict.fromkeys(topology.operators, 0.0), gains)  # refuses loops that never end

@@ -128,6 +128,7 @@ def build_tasks(
                 emits="many" if operator is None else operator.emits,
                 key=_pickle(place.vertex, operator.key) if operator is not None and keyed else b"",
                 ttl_s=None if operator is None else operator.ttl_s,
+                broadcast=operator is not None and operator.broadcast,
                 keep_going=on_error != "fail",
                 tracked_per_s=plan.settings.tracked_per_s,
                 timed_every=plan.settings.timed_every,

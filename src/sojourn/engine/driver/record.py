@@ -53,6 +53,7 @@ class Record(msgspec.Struct):
             logs=[str(root / part.log) for part in self.parts if vertex in part.log_to],
             position=next((part.position for part in wanted), b""),
             held=[name for part in wanted for name in part.held],
+            table=[name for part in parts if part.executor == 0 for name, _ in part.state],
         )
 
     def of(self, vertex: str) -> list[m.Part]:

@@ -80,7 +80,8 @@ def _read(checkpoint: Path, record: Record, operator: str) -> list[dict[Any, Any
     for part in parts:
 
         def theirs(shard: int, executor: int = part.executor) -> bool:
-            return shard >= 0 and shard % len(parts) == executor  # below are timers
+            own = 0 <= shard < store.TABLE  # below are timers, there is what was broadcast
+            return own and shard % len(parts) == executor
 
         try:
             states = store.read([root / name for name, _ in part.state], theirs)

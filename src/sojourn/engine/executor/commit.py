@@ -23,12 +23,14 @@ from sojourn.engine.executor.emitter import Emitter, To
 from sojourn.engine.executor.loop import Loop
 from sojourn.engine.executor.on_error import OnError
 from sojourn.engine.executor.receiver import Receiver
+from sojourn.engine.executor.table import Table
 from sojourn.engine.executor.workers import Worker, Workers
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import Bundle
+from sojourn.engine.wire.bundle import FIRST_TOLD, Bundle
 from sojourn.engine.wire.channel import ChannelClient
 from sojourn.engine.wire.spec import ExecutorSpec
-from sojourn.engine.worker.store import to_merge
+from sojourn.engine.worker import store
+from sojourn.sinks import Staged
 
 _log = logging.getLogger("sojourn")
 # Senders keep rows until they are known to have come; so much may have come before they are told.
@@ -42,6 +44,7 @@ class _Cut:
     number: int
     part: m.Part
     sent: dict[To, int]
+    table: list[m.Change]
     log: m.Log = field(default_factory=lambda: m.Log([], {}, {}))
     confirmed: bool = False
     writing: bool = False
@@ -59,11 +62,13 @@ def _add(to: dict[str, list[tuple[bytes, int]]], receiver: str, bundle: Bundle |
     to.setdefault(receiver, []).extend(zip(bundle.payloads, shards, strict=True))
 
 
-def _under_way(spec: ExecutorSpec, logs: list[str]) -> list[Bundle]:
+def _under_way(spec: ExecutorSpec, logs: list[str]) -> tuple[list[Bundle], list[bytes]]:
     """The tuples of the last commit's logs that are for this executor: those that waited here
     come before those that were sent, and those before what was to be sent. They are no longer
-    traced, as their trees were dropped with the start that began them."""
+    traced, as their trees were dropped with the start that began them. Besides, what was being
+    broadcast: to the first executor, as its table is the one that was saved."""
     place = spec.place
+    told: list[bytes] = []
     waited, sent, unsent = (Bundle([], [], []) for _ in range(3))
     for number, path in enumerate(map(Path, logs)):
         log = m.decode_log(path.read_bytes())
@@ -73,13 +78,15 @@ def _under_way(spec: ExecutorSpec, logs: list[str]) -> list[Bundle]:
             (sent, log.sent.get(place.vertex, [])),
             (unsent, log.out.get(place.vertex, [])),
         ):
-            for i, (payload, shard) in enumerate(items):
+            told += [payload for payload, shard in items if shard == FIRST_TOLD]
+            plain = [item for item in items if item[1] > FIRST_TOLD]
+            for i, (payload, shard) in enumerate(plain):
                 turn = shard if spec.keyed else i + number
                 if turn % spec.executors == place.executor:
                     bundle.payloads.append(payload)
                     if spec.keyed:
                         bundle.shards.append(shard)
-    return [bundle for bundle in (waited, sent, unsent) if bundle.payloads]
+    return [bundle for bundle in (waited, sent, unsent) if bundle.payloads], told
 
 
 class Commits:
@@ -94,10 +101,11 @@ class Commits:
         workers: Workers,
         emitter: Emitter,
         on_error: OnError,
+        table: Table,
     ) -> None:
         self.spec, self.loop, self.channel = spec, loop, channel
         self.receiver, self.workers, self.emitter = receiver, workers, emitter
-        self.on_error = on_error
+        self.on_error, self.table = on_error, table
         place = spec.place
         self.folder = f"{place.vertex}/{place.executor}"
         self.files: list[tuple[str, int]] = []
@@ -127,7 +135,13 @@ class Commits:
             shards = [s for s, owner in self.workers.owner.items() if owner is worker]
             worker.link.send(m.encode(m.Load(saved, shards, welcome.anew)))
             worker.loading += 1
-        for bundle in _under_way(self.spec, welcome.logs):
+        bundles, told = _under_way(self.spec, welcome.logs)
+        if self.spec.host.broadcast:
+            tables = [root / name for name in welcome.table]
+            self.table.load(store.newest(tables, store.TABLE), welcome.anew)
+            self.table.take(told)
+            self.workers.tell(list(self.table.entries.values()))
+        for bundle in bundles:
             self.workers.put(bundle)
         self.receiver.open = True
         self.receiver.hand_on_early()
@@ -188,7 +202,7 @@ class Commits:
 
     def committed(self) -> None:
         """The commit is durable: now files may be merged."""
-        count = 0 if self.merging else to_merge([size for _, size in self.files])
+        count = 0 if self.merging else store.to_merge([size for _, size in self.files])
         if count:
             self.merging = True
             merged = self.files[-count:]
@@ -211,7 +225,8 @@ class Commits:
         spec, workers = self.spec, self.workers
         self.asked = None
         part = m.Part(spec.place.vertex, spec.place.executor)
-        cut = self.cut = _Cut(commit.number, part, dict(self.emitter.sent))
+        table = self.table.cut() if spec.place.executor == 0 else []
+        cut = self.cut = _Cut(commit.number, part, dict(self.emitter.sent), table)
         cut.part.guilty = list(workers.convicted)
         # What a worker has in hand is processed before its cut, as its state must fit; without
         # any state it is simply done again.
@@ -246,14 +261,23 @@ class Commits:
         cut.writing = True
         letters = self.on_error.take_cut()
         log, name = cut.log, f"{cut.number}.{self.spec.epoch}.log"
+        table = f"{cut.number}.{self.spec.epoch}.0.keys"  # workers' files count from one
 
-        def write() -> tuple[list[tuple[str, str]], list[str]]:
+        def write() -> tuple[int, Staged]:
             if cut.log_to:
                 durable.write(self.spec.directory / name, m.encode(log))
-            staged = letters()
-            return list(staged.publish), list(staged.held)
+            size = 0
+            if cut.table:
+                size = store.write(self.spec.directory / table, {store.TABLE: cut.table})
+            return size, letters()
 
-        self.background.do(write, lambda staged: self._saved(cut, name, *staged))
+        def written(found: tuple[int, Staged]) -> None:
+            size, staged = found
+            if size:
+                self.files.append((f"{self.folder}/{table}", size))
+            self._saved(cut, name, list(staged.publish), list(staged.held))
+
+        self.background.do(write, written)
 
     def _saved(self, cut: _Cut, name: str, publish: list[tuple[str, str]], held: list[str]) -> None:
         part = cut.part

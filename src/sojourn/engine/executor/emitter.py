@@ -139,7 +139,8 @@ class Emitter:
         if not self.waiting:
             self.since = time.monotonic()
         for group in groups:
-            self.meter.sent(self.routes[group.route].edge, len(group.payloads))
+            if not self.routes[group.route].broadcast:  # which is no load
+                self.meter.sent(self.routes[group.route].edge, len(group.payloads))
             executor = group.executor
             if executor < 0:
                 executor = self.turns[group.route] % self.routes[group.route].executors

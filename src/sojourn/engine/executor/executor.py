@@ -21,10 +21,11 @@ from sojourn.engine.executor.meter import Meter
 from sojourn.engine.executor.on_error import Fault, OnError
 from sojourn.engine.executor.receiver import Receiver
 from sojourn.engine.executor.report import report
+from sojourn.engine.executor.table import Table
 from sojourn.engine.executor.tracing import Tracing
 from sojourn.engine.executor.workers import Item, Worker, Workers
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import Bundle, Link, Seal
+from sojourn.engine.wire.bundle import FIRST_TOLD, Bundle, Link, Seal
 from sojourn.engine.wire.channel import ChannelClient
 from sojourn.engine.wire.spec import ExecutorSpec, boot_id, cores, identity
 from sojourn.engine.worker.host import ask_for_worker, start_host
@@ -81,6 +82,7 @@ class ElasticExecutor:
             self._give_up,
             spec.slots,
         )
+        self.table = Table()
         self.wanted = spec.processors
         self.welcome: m.Welcome | None = None
         self.on_error = OnError(spec, self.meter)
@@ -97,6 +99,7 @@ class ElasticExecutor:
             self.workers,
             self.emitter,
             self.on_error,
+            self.table,
         )
         self.batches = Batches(
             spec.place.level == 0,
@@ -202,6 +205,9 @@ class ElasticExecutor:
         self._resize()
 
     def _arrived(self, bundle: Bundle) -> None:
+        if bundle.shards and bundle.shards[0] <= FIRST_TOLD:
+            self.workers.tell(self.table.take(bundle.payloads))
+            return
         self.meter.arrived(len(bundle.payloads), time.monotonic())
         self.workers.put(bundle)
 
@@ -239,6 +245,8 @@ class ElasticExecutor:
         self.loop.add(link, lambda: self._read_worker(link))
         assert self.welcome is not None
         link.send(m.encode(m.Open(self.welcome.position, self.welcome.held)))
+        if self.table.entries:
+            link.send(m.encode(m.Broadcast(list(self.table.entries.values()))))
         return link
 
     def _read_worker(self, link: Link) -> None:

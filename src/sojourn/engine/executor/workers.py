@@ -179,6 +179,12 @@ class Workers:
         for worker in touched:
             self._give(worker)
 
+    def tell(self, changes: list[m.Change]) -> None:
+        """Let every worker know what was broadcast."""
+        message = m.encode(m.Broadcast(changes))
+        for worker in self.all:
+            worker.link.send(message)
+
     def resize(self, wanted: int) -> None:
         """Start or retire workers until there are `wanted` processors."""
         staying = [w for w in self.all if not w.retiring]

@@ -36,8 +36,13 @@ class Trace(msgspec.Struct, array_like=True):
     id: int
 
 
+FIRST_TOLD = -2
+
+
 class Bundle(msgspec.Struct, array_like=True):
-    """Tuples for one executor. `shards` has one entry per tuple, or none if there is no key."""
+    """Tuples for one executor. `shards` has one entry per tuple, or none if there is no key. Those
+    of a broadcast have shards below -1: FIRST_TOLD for the first executor, one less for the next.
+    """
 
     payloads: list[bytes]
     shards: list[int]

@@ -24,6 +24,7 @@ class Route:
     executors: int
     key: Key | None
     shards: int
+    broadcast: bool = False
 
     @property
     def edge(self) -> str:
@@ -105,6 +106,7 @@ def layout(topology: Topology) -> Layout:
                         executors_of(spec),
                         spec.key if isinstance(spec, OperatorSpec) else None,
                         spec.shards if isinstance(spec, OperatorSpec) and keyed else 0,
+                        edge.broadcast,
                     )
                 )
         routes[name] = tuple(found)

@@ -5,6 +5,10 @@ import msgspec
 
 from sojourn.engine.wire.bundle import Trace
 
+Change = tuple[bytes, bytes, bytes | None]
+"""A key's identity, its pickle unless the identity gives the key, its value's pickle or None if
+the key is gone."""
+
 
 class Work(msgspec.Struct, array_like=True, tag="work"):
     """Tuples to process, in order; none, to fire the timers that are due."""
@@ -15,9 +19,9 @@ class Work(msgspec.Struct, array_like=True, tag="work"):
 
 
 class Log(msgspec.Struct, array_like=True):
-    """Tuples that were under way at a commit, each with its shard or -1: those that waited where
-    they were to be processed; and by the vertex they are for, those that were sent and had not
-    come, and those that were to be sent. That is their order, too."""
+    """Tuples that were under way at a commit, each with its shard as in a bundle, or -1: those that
+    waited where they were to be processed; and by the vertex they are for, those that were sent and
+    had not come, and those that were to be sent. That is their order, too."""
 
     own: list[tuple[bytes, int]]
     sent: dict[str, list[tuple[bytes, int]]]
@@ -69,6 +73,12 @@ class GiveShard(msgspec.Struct, array_like=True, tag="give"):
     beside: list[bytes] = []
 
 
+class Broadcast(msgspec.Struct, array_like=True, tag="broadcast"):
+    """What has changed of the table that all workers have; to a new one, all of it."""
+
+    changes: list[Change]
+
+
 class Open(msgspec.Struct, array_like=True, tag="open"):
     """The first thing a worker is told: where a source goes on, and what a sink held back."""
 
@@ -92,7 +102,9 @@ class Close(msgspec.Struct, array_like=True, tag="close"):
     """Finish."""
 
 
-ToWorker = Open | Work | Save | Load | TakeShard | GiveShard | GoOn | More | Stop | Close
+ToWorker = (
+    Open | Work | Save | Load | TakeShard | GiveShard | Broadcast | GoOn | More | Stop | Close
+)
 
 
 class Group(msgspec.Struct, array_like=True):
@@ -214,6 +226,7 @@ class Fatal(msgspec.Struct, array_like=True, tag="fatal"):
 FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Timers
 
 encode = msgspec.msgpack.Encoder().encode
+decode_change = msgspec.msgpack.Decoder(Change).decode
 decode_log = msgspec.msgpack.Decoder(Log).decode
 decode_to_worker = msgspec.msgpack.Decoder(ToWorker).decode
 decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
@@ -412,7 +425,7 @@ class Inject(msgspec.Struct, array_like=True, tag="inject"):
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
     """Where an executor goes on: the last commit, and what of it concerns the executor. With `anew`
     the state was saved by executors that divided the shards otherwise; `sizes` are of the files if
-    it was not."""
+    it was not. `table` are the files that have what was broadcast."""
 
     commit: int
     state: list[SavedFiles] = []
@@ -421,6 +434,7 @@ class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
     logs: list[str] = []
     position: bytes = b""
     held: list[str] = []
+    table: list[str] = []
 
 
 class Commit(msgspec.Struct, array_like=True, tag="commit"):

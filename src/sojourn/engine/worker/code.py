@@ -5,13 +5,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sojourn.chains import Chain
 from sojourn.engine.wire import messages as m
-from sojourn.engine.worker import store
+from sojourn.engine.worker import store, values
 from sojourn.engine.worker.chain import ChainCode
 from sojourn.engine.worker.columns import as_columns, from_columns
+from sojourn.engine.worker.keys import key_of
 from sojourn.engine.worker.results import READERS
 from sojourn.engine.worker.state import State
 from sojourn.engine.worker.timers import Hand, Timers
@@ -19,6 +21,7 @@ from sojourn.operators import (
     Emits,
     Operator,
     has_timers,
+    hears_broadcasts,
     is_async,
     made,
     operator_class,
@@ -37,7 +40,7 @@ class Code(Protocol):
     """The user's code, whatever its form."""
 
     def process(self, value: Any, shard: int) -> Sequence[Any]: ...
-    def process_bundle(self, values: list[Any], shard: int) -> list[Iterable[Any]]: ...
+    def process_bundle(self, given: list[Any], shard: int) -> list[Iterable[Any]]: ...
     def undo(self) -> None: ...
     def load(self, load: m.Load) -> None: ...
     def cut(self, save: m.Save) -> None: ...
@@ -76,6 +79,7 @@ class OperatorCode:
         key: Callable[[Any], Any] | None = None,
         ttl_s: float | None = None,
         clock: Callable[[], float] = time.time,
+        broadcast: bool = False,
     ) -> None:
         self.name = name
         self.emits, self.read = emits, READERS[emits]
@@ -88,6 +92,7 @@ class OperatorCode:
         self.saving: m.Save | None = None
         self.slice_s = SLICE_S
         self.operator: Operator | None = None
+        self.table: dict[Any, Any] = {}
         if operator_class(code) is not None:
             self.operator = made(code, shared.in_threads)
             if key is not None:
@@ -95,6 +100,8 @@ class OperatorCode:
             if self.hand is not None and (has_timers(code) or ttl_s is not None):
                 self.timers = Timers(shared.states, self.own, self.hand, ttl_s, clock)
                 self.operator.timers = self.timers
+            if broadcast:
+                self.operator.broadcast = MappingProxyType(self.table)
             self.events = _event_loop() if is_async(code) else None
             if hasattr(self.operator, "open"):
                 self._done(self.operator.open())
@@ -132,12 +139,26 @@ class OperatorCode:
         self.timers.enter(shard, is_tuple=False)
         return READERS["many"](self.name, self.operator.on_timer(key, payload), None)
 
-    def process_bundle(self, values: list[Any], shard: int) -> list[Iterable[Any]]:
+    def tell(self, changes: Iterable[m.Change]) -> None:
+        """What was broadcast."""
+        assert self.operator is not None
+        heard = hears_broadcasts(type(self.operator))
+        for identity, pickled, value in changes:
+            key = key_of(identity, pickled)
+            held = None if value is None else values.loads(value)
+            if held is None:
+                self.table.pop(key, None)
+            else:
+                self.table[key] = held
+            if heard:
+                self._done(self.operator.on_broadcast(key, held))
+
+    def process_bundle(self, given: list[Any], shard: int) -> list[Iterable[Any]]:
         if shard >= 0:
             self._take_state(shard)
         operator = self.operator
         assert operator is not None
-        found = operator.process_bundle(as_columns(values, getattr(operator, "columns", None)))
+        found = operator.process_bundle(as_columns(given, getattr(operator, "columns", None)))
         items = from_columns(found)
         read = READERS["one"] if items is not None and self.emits == "many" else self.read
         if items is None and isinstance(found, list | tuple):
@@ -148,12 +169,12 @@ class OperatorCode:
                 "an array or a table with a result for each value, or a list of what process "
                 "would return for each"
             )
-        if len(items) != len(values):
+        if len(items) != len(given):
             raise ValueError(
-                f"operator {self.name!r}: process_bundle was given {len(values)} values and "
+                f"operator {self.name!r}: process_bundle was given {len(given)} values and "
                 f"returned {len(items)}; return one item for each"
             )
-        return [read(self.name, item, value) for item, value in zip(items, values, strict=True)]
+        return [read(self.name, item, value) for item, value in zip(items, given, strict=True)]
 
     def _take_state(self, shard: int) -> None:
         state = self.shared.states.get(shard)
@@ -303,8 +324,8 @@ class SinkCode:
         text = self.sink.write(value)
         return () if text is None else (text,)
 
-    def process_bundle(self, values: list[Any], shard: int) -> list[Iterable[Any]]:
-        raise AssertionError(f"a sink takes one value at a time, not {values} of {shard}")
+    def process_bundle(self, given: list[Any], shard: int) -> list[Iterable[Any]]:
+        raise AssertionError(f"a sink takes one value at a time, not {given} of {shard}")
 
     def undo(self) -> None:
         pass  # a sink takes a value or raises

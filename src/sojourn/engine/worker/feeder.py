@@ -198,7 +198,7 @@ class Feeder:
                 continue
             root = router.ids.getrandbits(63) if draw() < chance else None
             made = send((value,), root)
-            if root is not None:
+            if root is not None and made:  # a broadcast is no tree
                 roots.append(m.Root(root, made, intended))
         if last is None or not count:
             return None

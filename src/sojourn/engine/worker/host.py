@@ -136,6 +136,7 @@ class _Host:
                     spec.emits,
                     self.key,
                     spec.ttl_s,
+                    broadcast=spec.broadcast,
                 )
             send_frame(sock, m.encode(m.Ready(os.getpid())))
             serve(sock, reader, code, spec.routes, seed, spec.keep_going, spec.timed_every)

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sojourn.engine.wire import messages as m
-from sojourn.engine.wire.bundle import Trace
+from sojourn.engine.wire.bundle import FIRST_TOLD, Trace
 from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker import values
-from sojourn.engine.worker.keys import key_hash
+from sojourn.engine.worker.keys import identified, key_hash
 from sojourn.operators import Output
 
 Tuple = tuple[int, int, int, bytes]
@@ -24,7 +24,7 @@ class Router:
         for number, route in enumerate(routes):
             self.routes.setdefault(route.output, []).append((number, route))
         plain = self.routes[None]
-        self.only = plain[0] if len(plain) == 1 else None
+        self.only = plain[0] if len(plain) == 1 and not plain[0][1].broadcast else None
         self.groups: dict[tuple[int, int], m.Group] = {}
         self.plain: m.Group | None = None  # of the only route, if it has no key
         self.bytes = 0
@@ -65,13 +65,13 @@ class Router:
         made = 0
         for number, executor, shard, payload in addressed:
             group = self._group(number, executor)
-            if root is not None:
+            if root is not None and shard > FIRST_TOLD:
                 tuple_id = self.ids.getrandbits(63)
                 made ^= tuple_id
                 group.traces.append(Trace(len(group.payloads), root, tuple_id))
             group.payloads.append(payload)
             self.bytes += len(payload)
-            if shard >= 0:
+            if shard != -1:
                 group.shards.append(shard)
         return made
 
@@ -91,6 +91,11 @@ class Router:
         payload = values.dumps(value)
         for number, route in routes:
             executor, shard = -1, -1
+            if route.broadcast:
+                told = broadcast_of(route.receiver, value)
+                for executor in range(route.executors):
+                    yield number, executor, FIRST_TOLD - executor, told
+                continue
             if route.key is not None:
                 shard = key_hash(route.key(value)) % route.shards
                 executor = shard % route.executors
@@ -101,3 +106,14 @@ class Router:
         groups = list(self.groups.values())
         self.groups, self.plain, self.bytes = {}, None, 0
         return groups
+
+
+def broadcast_of(receiver: str, value: Any) -> bytes:
+    """A pair that is broadcast, as a change of its key, which executors need not unpickle."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(
+            f"what is broadcast to {receiver!r} must be a (key, value) pair, with None as value to "
+            f"remove the key; got {value!r:.100}; make pairs with t.map before it"
+        )
+    key, held = value
+    return m.encode((*identified(key), None if held is None else values.dumps(held)))

@@ -23,13 +23,10 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
+from sojourn.engine.wire.messages import Change
 from sojourn.engine.worker import values
 from sojourn.engine.worker.keys import identified
 from sojourn.errors import InputError
-
-Change = tuple[bytes, bytes, bytes | None]
-"""A key's identity, its pickle unless the identity gives the key, its value's pickle or None if
-the key is gone."""
 
 _SCALARS = frozenset(
     {int, float, str, bytes, bool, type(None), complex, Decimal}

@@ -18,11 +18,14 @@ from zlib import crc32
 import msgspec
 
 from sojourn import durable
+from sojourn.engine.wire.messages import Change
 from sojourn.engine.worker import values
 from sojourn.engine.worker.keys import key_of
-from sojourn.engine.worker.state import Change, State
+from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
+from sojourn.topology import MAX_SHARDS
 
+TABLE = MAX_SHARDS  # what was broadcast, which stands beside the shards
 _MAGIC = b"sojourn1"
 _TRAILER = struct.Struct("<QI8s")  # where the index begins, its checksum, magic
 _HEAD = struct.Struct("<QI")  # a block's length and checksum
@@ -53,6 +56,12 @@ def read(paths: Sequence[Path], shards: Callable[[int], bool]) -> dict[int, Stat
                 for block in file.blocks(shard):
                     _apply(block, data)
     return {shard: State(data) for shard, data in found.items()}
+
+
+def newest(paths: Sequence[Path], shard: int) -> list[Change]:
+    """Of each key of a shard the newest change, as it was written."""
+    with ExitStack() as stack:
+        return _newest([stack.enter_context(_File(path)) for path in paths], shard, True)
 
 
 def merge(paths: Sequence[Path], out: Path, drop_deleted: bool) -> int:

@@ -125,6 +125,9 @@ def serve(
             case m.GiveShard():
                 code.give(message)
                 answers.send(_timers(code, loaded=True))
+            case m.Broadcast():
+                assert isinstance(code, OperatorCode)
+                code.tell(message.changes)
             case m.Close():
                 answers.finish()
                 code.close()
