@@ -98,7 +98,7 @@ class EngineSettings(_Checked):
         "batch",
         "duration",
         3600.0,
-        "Length of a Spark batch. Its end makes a commit and stalls tuples for up to half a second.",
+        "Length of a Spark batch. Its end commits and stalls tuples for up to half a second.",
         least=1.0,
     )
     drain_s: float = _knob(

@@ -10,7 +10,8 @@ def conf(
         bool, typer.Option("--properties", help="Print a file for spark-submit --properties-file.")
     ] = False,
 ) -> None:
-    """Print the settings that your own Spark session needs: spark-submit $(sojourn conf) APP.py."""
+    """Print the settings that your own Spark session needs. With spark-submit:
+    spark-submit $(sojourn conf) APP.py"""
     from sojourn.engine.spark.session import AT_START, QUICK
 
     for key, value in {**AT_START, **QUICK}.items():

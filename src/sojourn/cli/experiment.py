@@ -36,7 +36,7 @@ def experiment(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Reproduce figures and tables of the papers, and compare them with what the papers claim."""
+    """Reproduce figures and tables of the papers. Says whether the papers' claims hold."""
     known = sorted(p.stem for p in folder.glob("*.py") if p.stem.startswith(("drs_", "icdcs_")))
     if not known:
         raise InputError(

@@ -53,7 +53,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say how many processors each operator of a topology needs, and what limits it."""
+    """Say how many processors each operator needs. Also says what limits the topology."""
     contents = read_plan_file(file)
     goal = _goal(contents, max_processors, max_sojourn, percentile)
     try:

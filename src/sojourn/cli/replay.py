@@ -28,8 +28,8 @@ def replay(
         Path | None, typer.Option(help="Write the run's last screen to this SVG file.")
     ] = None,
 ) -> None:
-    """Decide every interval of a journal again from its measurements, perhaps with other settings,
-    and print the decisions that differ."""
+    """Decide every interval of a journal again. Prints the decisions that differ; the options
+    replace settings of the run."""
     _, values = from_options(conf or [])
     for key, value in (
         ("maxSojourn", max_sojourn),

@@ -74,7 +74,7 @@ def simulate(
     journal: Annotated[Path | None, typer.Option(help="Write decisions to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Simulate a topology and its control loop without Spark: try a target, a policy, a cluster."""
+    """Simulate a topology under control, without Spark. Try a target, a policy or a cluster."""
     from sojourn.cli.servicefile import read_service_file, read_trace
     from sojourn.cli.sweep import Sweep, check_plot, parse_axis
     from sojourn.simulate import Simulation, outlined, replicated, settings_for
