@@ -14,7 +14,7 @@ from sojourn.simulator import Distribution, SourceLoad
 
 RATES = (5.0, 6.0)
 FASTER = 10.0
-NOTES = "operators sleep, for chosen times; all is ten times as fast"
+NOTES = "operators sleep for chosen times; everything runs ten times as fast"
 PAIR = ({"extract": 2, "match": 4, "aggregate": 1}, {"extract": 3, "match": 3, "aggregate": 1})
 
 
@@ -73,8 +73,8 @@ def run(lab: Lab) -> Finding:
         )
         words.append(
             f"{rate:g}/s: M/M/k {told['mmk']}, GI/G/k {told['gigk']}, measured best {best.label}"
-            f"{', though not told apart' if len(good) > 1 else ''}, "
-            f"of 3:3:1 measured over M/M/k {under['mmk']:.2f}, over GI/G/k {under['gigk']:.2f}"
+            f"{', though not significantly' if len(good) > 1 else ''}, "
+            f"3:3:1 measured over M/M/k {under['mmk']:.2f}, over GI/G/k {under['gigk']:.2f}"
         )
 
     nearer = all(
@@ -85,8 +85,8 @@ def run(lab: Lab) -> Finding:
     # Ratios that chance may have put the other way round tell nothing.
     wide = math.hypot(*halves) > abs(ratios["mmk"][1] - ratios["mmk"][0])
     words.append(
-        f"GI/G/k is {'' if nearer else 'not '}nearer at both rates; M/M/k does "
-        f"{'' if more else 'not '}underestimate more at the higher one"
+        f"GI/G/k is {'' if nearer else 'not '}nearer at both rates; M/M/k "
+        f"{'underestimates' if more else 'does not underestimate'} more at the higher rate"
     )
     fails = not holds or not ((nearer and more) or wide)
     verdict = False if fails else None if untold or wide else True

@@ -54,9 +54,9 @@ def run(lab: Lab) -> Finding:
         )
         words.append(f"{shape.name}: rank correlation {correlation:.2f}, measured {error:+.0%}")
     rows.append(
-        ("pairs that were told apart, in the estimated order", "all", f"{right} of {apart}")
+        ("significantly different pairs in the estimated order", "all", f"{right} of {apart}")
     )
-    words.append(f"{right} of {apart} pairs that were told apart are in the estimated order")
+    words.append(f"{right} of {apart} significantly different pairs are in the estimated order")
     holds = None if apart < ENOUGH_PAIRS else right >= 0.9 * apart and positive
 
     def draw(figure: Any) -> None:

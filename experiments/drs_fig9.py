@@ -32,10 +32,10 @@ TARGET_S = 1.0 / FASTER
 LOW_S = 0.450 / FASTER
 LONG = ((6, 6.0), (15, 12.0), (13, 6.0), (12, 18.0))
 NOTES = (
-    "operators sleep, for chosen times; a minute is five seconds, and all is three times as fast: "
-    "18, 36 and 54 frames a second, T_max = 333 ms, T_min = 150 ms; change.quiet is a minute, as "
-    "the window is all that theirs waits for; the long pattern of quick runs on Spark has 30 "
-    "minutes instead of 46"
+    "operators sleep for chosen times; a minute is five seconds, and everything runs three times "
+    "as fast: 18, 36 and 54 frames a second, T_max = 333 ms, T_min = 150 ms; change.quiet is a "
+    "minute, because the paper's scheduler waits only for the window; in quick runs on Spark the "
+    "long pattern has 30 minutes instead of 46"
 )
 SHORT = ((6, 6.0), (3, 12.0), (11, 6.0))
 QUICK_LONG = ((4, 6.0), (8, 12.0), (13, 6.0), (5, 18.0))
@@ -155,7 +155,7 @@ def run(lab: Lab) -> Finding:
             holds &= max(added) <= up and found[1] is not None
         else:
             rows.append(
-                (f"changes by a burst of 3 minutes, w = {window}",
+                (f"changes after a burst of 3 minutes, w = {window}",
                  "2" if window == 3 else "0", str(changes))
             )  # fmt: skip
         needless = unnecessary(records, patterns[what])
@@ -163,7 +163,7 @@ def run(lab: Lab) -> Finding:
         if window == 6:
             holds &= needless == 0
             rows.append((f"unnecessary changes, {what}, w = 6", "0", str(needless)))
-        unlike = ", unlike the paper's, which lets the burst pass"
+        unlike = ", unlike the paper's scheduler, which lets the burst pass"
         answered = unlike if (what, window) == ("short", 6) and changes else ""
         words.append(f"{what}, w = {window}: {changes} changes, after {told} minutes{answered}")
 

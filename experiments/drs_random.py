@@ -20,7 +20,7 @@ from sojourn.queueing import Network, assign_processors
 from sojourn.simulator import SourceLoad
 
 NEIGHBOURS = 2
-NOTES = "operators sleep, one to three processors busy at each; two topologies beside one another"
+NOTES = "operators sleep, with one to three busy processors each; two topologies run at a time"
 
 
 def random_shape(seed: int) -> Shape:
@@ -102,22 +102,22 @@ def judged(found: list[dict[str, Any]]) -> Finding:
     errors = [one["means_s"][0] / one["estimated_s"][0] - 1 for one in found]
     rows = [
         (
-            "recommended allocation is the measured best, or within its interval",
+            "recommended allocation is the measured best, or not significantly slower",
             "2 of 2 applications",
             f"{hits} of {len(found)} topologies",
         ),
         (
-            "recommended allocation is the very best measured",
+            "recommended allocation is the measured best",
             "2 of 2 applications",
             f"{best} of {len(found)} topologies; by chance {len(found) / (1 + NEIGHBOURS):.0f}",
         ),
         (
-            "neighbour with the worst estimate is the measured best, or within its interval",
+            "neighbour with the worst estimate is the measured best, or not significantly slower",
             "",
             f"{worst} of {len(found)} topologies",
         ),
         (
-            "how much slower the recommended one is than the best measured",
+            "how much slower the recommended allocation is than the measured best",
             "0 %",
             f"{loss:.1%} on average",
         ),
@@ -129,9 +129,9 @@ def judged(found: list[dict[str, Any]]) -> Finding:
     ]
     chance = by_chance(best, len(found))
     verdict = (
-        f"the recommended allocation is the best, or not told apart from it, in {hits} of "
+        f"the recommended allocation is the best, or not significantly slower, in {hits} of "
         f"{len(found)}; the neighbour with the worst estimate in {worst}; the recommended one is "
-        f"the very best in {best}, of which the chance is {chance:.1%} if all were alike"
+        f"the very best in {best}, which has a probability of {chance:.1%} if all were equal"
     )
 
     def draw(figure: Any) -> None:

@@ -20,7 +20,7 @@ TOTAL_MS = (0.567, 3.0, 15.0, 75.0, 309.1)
 BUSY = 0.4  # cores in all
 LEAST = 40  # tuples
 NOTES = (
-    "operators compute; one processor each, Poisson arrivals, GI/G/k of the measured variability"
+    "operators compute; one processor each, Poisson arrivals, GI/G/k with the measured variability"
 )
 
 

@@ -144,11 +144,12 @@ def reference() -> str:
     lines = [
         "# Settings",
         "",
-        "Made from `src/sojourn/settings.py` by `make docs`; a test sees to it that it is up to",
-        "date. Settings come from, each over the one before: a file",
-        "(`--config FILE`, YAML or properties), SparkConf (`spark-submit --conf`), the",
-        "environment, and the command line (`--conf key=value`, where `spark.sojourn.` may be",
-        "left out).",
+        "Generated from `src/sojourn/settings.py` by `make docs`.",
+        "",
+        "Settings come from four places, each overriding the one before: a file (`--config FILE`,",
+        "YAML or properties), SparkConf (`spark-submit --conf`), the environment, and the command",
+        "line (`--conf key=value`). The command line may leave out `spark.sojourn.`. In Python,",
+        '`settings={"commit": "2s"}` stands for the command line.',
     ]
     titles = {
         "Control": ControlSettings,
@@ -160,7 +161,7 @@ def reference() -> str:
         lines += ["| --- | --- | --- | --- |"]
         defaults = {f.name: f.default for f in fields(kind)}
         for name, knob in knobs_of(kind).items():
-            live = " Can be changed while it runs." if knob.live else ""
+            live = " Can be changed while the topology runs." if knob.live else ""
             cells = (
                 f"`{knob.name}`<br>`{knob.variable}`",
                 knob.kind.replace("|", " or "),

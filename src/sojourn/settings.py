@@ -90,67 +90,65 @@ class EngineSettings(_Checked):
         "commit",
         "duration",
         5.0,
-        "Time between commits: after so long results are seen, and a failure repeats no more.",
+        "Time between commits. Each commit makes results visible, and a failure repeats only what "
+        "came after the last one.",
         least=0.1,
     )
     batch_s: float = _knob(
         "batch",
         "duration",
         3600.0,
-        "How long a batch of Spark's lasts. Its end stalls tuples for about half a second, and "
-        "means nothing else.",
+        "Length of a Spark batch. Its end commits and stalls tuples for up to half a second.",
         least=1.0,
     )
     drain_s: float = _knob(
         "drain",
         "duration",
         5.0,
-        "How long a stop waits for tuples in flight; what is left is kept in the checkpoint.",
+        "How long a stop waits for tuples in flight. Those left over are kept in the checkpoint.",
     )
-    max_bundle: int = _knob(
-        "maxBundle", "count", 2_000, "Tuples that travel together at most.", least=1
-    )
+    max_bundle: int = _knob("maxBundle", "count", 2_000, "The most tuples in one bundle.", least=1)
     max_rest_s: float | None = _knob(
         "maxRest",
         "duration",
         None,
-        "How long tuples wait at most at each executor they pass, to travel together while many "
-        "come. Unless set, 10ms, or less where all these waits together would take more than a "
-        "tenth of the target.",
+        "The longest that tuples wait at each executor to travel together when many arrive. "
+        "Unless set, it is 10ms, or less where all these waits together would exceed a tenth of "
+        "the target.",
     )
     max_queue: int = _knob(
         "maxQueue",
         "count",
         10_000,
-        "Tuples that wait at one executor before pressure builds up behind it.",
+        "Tuples that may wait at one executor before it slows down its senders.",
         least=1,
     )
     max_queue_bytes: int = _knob(
         "maxQueueBytes",
         "count",
         32 << 20,
-        "Bytes that wait at one executor before pressure builds up behind it.",
+        "Bytes that may wait at one executor before it slows down its senders.",
         least=1,
     )
     tracked_per_s: float = _knob(
         "measure.tracked",
         "number",
         200.0,
-        "Tuple trees tracked per second and source, from which the measured sojourn comes.",
+        "Tuple trees tracked per second and source. The measured sojourn comes from them.",
         least=0.001,
     )
     timed_every: int = _knob(
         "measure.every",
         "count",
         1,
-        "N_m: service time is taken of every so-many-th tuple of a worker, of one at most of "
-        "those handed over together; 0 turns it off, and with it all control.",
+        "N_m: each worker times every N-th tuple, but at most one of those handed to it together. "
+        "0 turns timing off, and with it all control.",
     )
     max_restarts: int = _knob(
         "maxRestarts",
         "count",
         5,
-        "Failures without a commit in between after which a topology is given up.",
+        "Restarts without a commit in between, after which the next failure ends the topology.",
     )
     cluster_timeout_s: float = _knob(
         "clusterTimeout",
@@ -176,7 +174,8 @@ class ControlSettings(_Checked):
         "maxProcessors",
         "count",
         None,
-        "K_max: processors to use at most. Alone, they are placed for the least sojourn.",
+        "K_max: the most processors to use. Without a target, they are placed for the lowest "
+        "sojourn.",
         least=1,
         live=True,
     )
@@ -184,7 +183,7 @@ class ControlSettings(_Checked):
         "maxSojourn",
         "duration",
         None,
-        "T_max: the target. It is kept with the fewest processors.",
+        "T_max: the target, kept with the fewest processors.",
         least=1e-6,
         live=True,
     )
@@ -192,15 +191,16 @@ class ControlSettings(_Checked):
         "minSojourn",
         "duration",
         None,
-        "T_min: processors are given back only while the sojourn is below it; unless set, "
-        "whenever fewer keep the target.",
+        "T_min: processors are given back only while the sojourn is below it. Unless set, they "
+        "are given back whenever fewer keep the target.",
         live=True,
     )
     percentile: float | None = _knob(
         "percentile",
         "number",
         None,
-        "Which percentile of the sojourn the targets are for, such as 99; the mean unless set.",
+        "The percentile of the sojourn that the targets apply to, such as 99. Unless set, they "
+        "apply to the mean.",
         least=1,
         most=99.99,
     )
@@ -208,55 +208,60 @@ class ControlSettings(_Checked):
         "model",
         "auto|mmk|gigk",
         "auto",
-        "Stations as M/M/k, as GI/G/k with the measured variability, or whichever of them the "
-        "measured variability calls for.",
+        "Model of a station: M/M/k, GI/G/k with the measured variability, or whichever of the two "
+        "that variability calls for.",
     )
     interval_s: float = _knob(
         "measure.interval",
         "duration",
         5.0,
-        "T_m: how often samples are pulled and a decision is made.",
+        "T_m: how often samples are collected and a decision is made.",
         least=0.1,
     )
     smoothing: str = _knob(
         "measure.smoothing",
         "window|alpha",
         "window",
-        "Average over a window of intervals, or weigh the past by alpha.",
+        "Average over a window of intervals, or weight older intervals by alpha.",
     )
     window: int = _knob("measure.window", "count", 3, "w: intervals in the window.", least=1)
     alpha: float = _knob(
-        "measure.alpha", "number", 0.5, "Weight of the past against the new interval.", most=0.99
+        "measure.alpha",
+        "number",
+        0.5,
+        "Weight of each interval relative to the next newer one.",
+        most=0.99,
     )
     change_interval_s: float = _knob(
-        "change.interval", "duration", 10.0, "T_ra: least time between two changes."
+        "change.interval", "duration", 10.0, "T_ra: the shortest time between two changes."
     )
     quiet_s: float = _knob(
         "change.quiet",
         "duration",
         30.0,
-        "How long there must have been no shortage before processors are given back.",
+        "How long fewer processors must have been enough before some are given back. Machines "
+        "wait as long.",
     )
     headroom: float = _knob(
         "change.headroom",
         "number",
         0.15,
-        "Share of the target that a change leaves unused, so that noise does not undo it.",
+        "Share of the target that a change leaves unused, so that noise does not undo the change.",
         most=0.9,
     )
     gain: float = _knob(
         "change.gain",
         "number",
         0.1,
-        "Share of the sojourn that moving processors about must save to be worth it.",
+        "Share of the sojourn that moving processors must save.",
         most=0.9,
     )
     doubt: float = _knob(
         "change.doubt",
         "number",
         2.0,
-        "Standard errors of the measured load by which it may be wrong without a move, or giving "
-        "back, being a mistake; 0 believes what was measured.",
+        "Processors are moved or given back only if that is right even when the measured load is "
+        "off by this many standard errors. 0 trusts the measurement.",
         most=10.0,
     )
     hold_off_s: float = _knob(
@@ -270,14 +275,14 @@ class ControlSettings(_Checked):
         "machines.pool",
         "local|standalone|spark",
         "local",
-        "Where machines come from: this one alone; a standalone cluster on this machine, whose "
-        "workers are started and stopped; or whatever manages Spark's cluster.",
+        "Where machines come from: this machine alone; a standalone cluster started on this "
+        "machine, whose Workers come and go; or Spark's own cluster manager.",
     )
     machine_processors: int = _knob(
         "machines.processors",
         "count",
         4,
-        "Processors that a machine has room for, unless the pool is local.",
+        "Processors that a machine has room for. The local pool has no such limit.",
         least=1,
     )
     machine_cores: int = _knob(
@@ -288,7 +293,7 @@ class ControlSettings(_Checked):
         least=1,
     )
     max_machines: int | None = _knob(
-        "machines.most", "count", None, "Machines to have at most.", least=1
+        "machines.most", "count", None, "The most machines to use.", least=1
     )
 
     def __post_init__(self) -> None:
@@ -308,19 +313,22 @@ class SimulatorSettings(_Checked):
     """What a simulation takes the engine and the machines for."""
 
     hop_s: float = _knob(
-        "simulator.hop", "duration", 0.0015, "How long a tuple travels from operator to operator."
+        "simulator.hop",
+        "duration",
+        0.0015,
+        "How long a tuple travels from one operator to the next.",
     )
     hand_over_s: float = _knob(
         "simulator.handOver",
         "duration",
         0.0004,
-        "How long a processor waits for its next tuple after each, which is no time of service.",
+        "Pause of a processor between two tuples. It does not count as service time.",
     )
     sink_s: float = _knob(
         "simulator.sink",
         "duration",
         0.00005,
-        "Service time of a sink, unless the service file says another.",
+        "Service time of a sink, unless the service file gives one.",
     )
     stall_s: float = _knob(
         "simulator.stall", "duration", 0.36, "How long the end of a batch stalls tuples."
@@ -332,11 +340,14 @@ class SimulatorSettings(_Checked):
         "simulator.recover",
         "duration",
         4.0,
-        "How long a topology takes to start again after a failure; it then does all since the "
-        "last commit again.",
+        "How long a topology takes to restart after a failure. It then repeats all work since the "
+        "last commit.",
     )
     machine_start_s: float = _knob(
-        "simulator.machines.start", "duration", 10.0, "How long a machine asked for takes to come."
+        "simulator.machines.start",
+        "duration",
+        10.0,
+        "How long a requested machine takes to come up.",
     )
     machine_pause_s: float = _knob(
         "simulator.machines.pause",
@@ -348,27 +359,27 @@ class SimulatorSettings(_Checked):
         "simulator.machines.lives",
         "duration",
         None,
-        "Mean time after which a machine is lost; never unless set.",
+        "Mean time until a machine is lost. Unless set, none is lost.",
         least=1.0,
     )
     worker_lives_s: float | None = _knob(
         "simulator.workerLives",
         "duration",
         None,
-        "Mean time after which a worker dies; never unless set.",
+        "Mean time until a worker dies. Unless set, none dies.",
         least=1.0,
     )
     network_delay_s: float = _knob(
-        "simulator.network.delay", "duration", 0.0005, "Delay between two machines, one way."
+        "simulator.network.delay", "duration", 0.0005, "One-way delay between two machines."
     )
     network_mb_s: float = _knob(
         "simulator.network.bandwidth",
         "number",
         125.0,
-        "Megabytes per second between two machines.",
+        "Bandwidth between two machines, in megabytes per second.",
         least=1e-6,
     )
-    tuple_bytes: int = _knob("simulator.tupleBytes", "count", 200, "Size of a tuple.")
+    tuple_bytes: int = _knob("simulator.tupleBytes", "count", 200, "Size of a tuple, in bytes.")
     shard_kb: float = _knob(
         "simulator.shardKilobytes", "number", 32.0, "Size of a shard's state, in kilobytes."
     )

@@ -58,7 +58,7 @@ def test_a_page_is_not_made_of_something_else(run: Run, tmp_path: Path) -> None:
         (tmp_path / "drs_fig6.json").write_text(other, encoding="utf-8")
         ended = run("experiment", "drs_table2", *options)
         assert ended.code == 2
-        assert "drs_fig6.json: is no result of an experiment" in ended.err
+        assert "drs_fig6.json: is not the result of an experiment" in ended.err
 
 
 def test_what_is_not_installed_is_told_before_the_work(
@@ -81,11 +81,11 @@ def test_what_is_not_installed_is_told_before_the_work(
         ([], "name an experiment, or give --all"),
         (["drs_fig6", "--engine", "storm"], "--engine must be spark or simulator"),
         (["drs_fig6", "--folder", "{tmp}"], "has no experiments"),
-        (["drs_fig6", "--out", "{tmp}/file"], "cannot be a folder"),
-        (["drs_fig6", "--table", "{tmp}/none/page.md"], "there is no folder"),
+        (["drs_fig6", "--out", "{tmp}/file"], "cannot be a directory"),
+        (["drs_fig6", "--table", "{tmp}/none/page.md"], "there is no directory"),
         (["drs_fig6", "--table", "{tmp}"], "cannot be written; give the name of a file"),
         (["drs_fig6", "--all"], "name an experiment, or give --all"),
-        (["icdcs_fig8", "--engine", "simulator"], "can only be made with --engine spark"),
+        (["icdcs_fig8", "--engine", "simulator"], "runs only with --engine spark"),
     ],
 )
 def test_mistakes_are_refused(run: Run, tmp_path: Path, arguments: list[str], message: str) -> None:

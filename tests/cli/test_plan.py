@@ -172,7 +172,7 @@ def test_the_installed_script_ends_with_code_2_and_no_traceback() -> None:
         (
             "max_processors: 12",
             "max_processors: 3, min_processors: 4",
-            "min_processors 4 lies above",
+            "min_processors 4 is above",
         ),
         ("gain: 0.9", "gain: 0", ":8: edges[1].gain: must be above 0; got 0"),
         ("gain: 0.9", "gain: much", ":8: edges[1].gain: must be a number; got 'much'"),
@@ -346,7 +346,7 @@ def test_what_a_user_calls_things_is_shown_as_it_is(
 def test_an_operator_at_its_maximum_is_said_to_be(run: Run, plan_file: Any) -> None:
     file = plan_file(GOOD.replace("max_processors: 12", "max_processors: 7"))
     shown = run("plan", file, "--max-processors", "30").out
-    assert "it has all of its maximum of 7 processors" in shown
+    assert "it already has its maximum of 7 processors" in shown
 
 
 def test_the_sweep_marks_the_plan_only_where_it_is_on_it(run: Run, plan_file: Any) -> None:
@@ -363,7 +363,7 @@ def test_the_sweep_marks_the_plan_only_where_it_is_on_it(run: Run, plan_file: An
     )
     shown = run("plan", file, "--max-sojourn", "4.66s", "--percentile", "99", "--sweep").out
     assert "← plan" not in shown
-    assert "The sweep places processors for the mean; the plan does for its percentile." in shown
+    assert "The sweep places processors for the mean, the plan for its percentile." in shown
 
 
 def test_a_binary_file_and_a_folder_are_refused(run: Run, tmp_path: Path) -> None:

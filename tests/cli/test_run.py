@@ -41,7 +41,7 @@ def test_one_of_several_is_named(tmp_path: Path) -> None:
     assert load_topology(f"{several}:c").name == "three"
     with pytest.raises(InputError, match="has several topologies"):
         load_topology(several)
-    with pytest.raises(InputError, match="'make_none' is no Topology"):
+    with pytest.raises(InputError, match="'make_none' must be a Topology"):
         load_topology(f"{several}:make_none")
 
 

@@ -68,7 +68,7 @@ def test_a_journal_of_a_simulation_can_be_replayed_and_simulated_from(
     first = told(run, *shop, "--max-sojourn", "150ms", "--journal", journal)
     replayed = run("replay", str(journal))
     assert replayed.code == 0
-    assert "none decided otherwise" in replayed.out
+    assert "none decided differently" in replayed.out
     from_it = [*shop[:3], str(journal)]
     second = told(run, *from_it, "--max-sojourn", "150ms")
     assert second["mean_sojourn_s"] == pytest.approx(first["mean_sojourn_s"], rel=0.3)
@@ -178,17 +178,17 @@ def test_mistakes_in_a_service_file_are_refused(
     ("text", "message"),
     [
         ("", "is empty"),
-        ("time,rate\n0,1\n60,2\n180,1", ":4: times must follow one another evenly, every 60 s"),
+        ("time,rate\n0,1\n60,2\n180,1", ":4: times must be evenly spaced, every 60 s"),
         ("time,rate\n0,1\n0,2", "evenly"),
-        ("time,rate\n-60,1\n0,2", ":2: times and rates are finite numbers"),
-        ("time,rate\n0,nan\n60,2", ":2: times and rates are finite numbers of"),
+        ("time,rate\n-60,1\n0,2", ":2: times and rates must be finite"),
+        ("time,rate\n0,nan\n60,2", ":2: times and rates must be finite and"),
         ("time,rate\n0,1\n60,x", ":3:"),
-        ("time,rate\n0,1\n60", ":3: has 1 values; the head has 2"),
-        ("time,rate\n0,1", "needs two rows"),
-        ("when,rate\n0,1\n1,1", "must be headed time,rate"),
-        ("time,ordres\n0,1\n1,1", "'ordres' is no source"),
+        ("time,rate\n0,1\n60", ":3: has 1 values; the header has 2"),
+        ("time,rate\n0,1", "needs at least two rows"),
+        ("when,rate\n0,1\n1,1", "the header must be time,rate"),
+        ("time,ordres\n0,1\n1,1", "'ordres' is not a source"),
         ("time,orders,orders\n0,1,1\n1,1,1", "has two columns"),
-        ("time,rate\n\n\n0,1\n60,2\n180,1", ":6: times must follow one another evenly"),
+        ("time,rate\n\n\n0,1\n60,2\n180,1", ":6: times must be evenly spaced"),
         ("time,rate\n0,0\n1,0", "all rates are zero"),
     ],
 )  # fmt: skip
@@ -209,23 +209,23 @@ def test_mistakes_in_a_trace_are_refused(
         (["--max-sojourn", "1s", "--machines", "0"], "--machines must be at least 1; got 0"),
         (["--max-sojourn", "1s", "--replications", "0"], "--replications must be at least 1"),
         (["--max-sojourn", "1s", "--duration", "0"], "--duration must be above zero"),
-        (["--max-sojourn", "1s", "--plot", "a.png"], "--plot is for a sweep"),
+        (["--max-sojourn", "1s", "--plot", "a.png"], "--plot needs a sweep"),
         (["--sweep", "processors"], "must be name=values"),
-        (["--sweep", "processors=9..3"], "the first value lies above the last"),
-        (["--sweep", "processors=a..b"], "'a' is no whole number"),
-        (["--sweep", f"processors=1..{'9' * 400}"], "is no whole number"),
+        (["--sweep", "processors=9..3"], "the first value is above the last"),
+        (["--sweep", "processors=a..b"], "'a' is not a whole number"),
+        (["--sweep", f"processors=1..{'9' * 400}"], "is not a whole number"),
         (["--sweep", "processors=1..9999,", "--sweep", "rate=1x..9x:0.001x"], "is no"),
         (
             ["--sweep", "processors=2..9999", "--sweep", "rate=1x..9x"],
-            "169966 points; 10000 at",
+            "169966 points; at most 10000",
         ),
         (["--sweep", "processors=2..9", "--plot", "none/a.png"], "there is no such directory"),
         (["--sweep", "processors=2..9", "--plot", "a.doc"], "must end in .png"),
         (["--sweep", "processors=1..9"], "maxProcessors must be at least 2"),
-        (["--max-sojourn", "1s", "--sweep", "rate=1..1e308:1e-300"], "is no factor"),
+        (["--max-sojourn", "1s", "--sweep", "rate=1..1e308:1e-300"], "is not a factor"),
         (["--max-sojourn", "1s", "--seed", "-1"], "the seed must be at least 0; got -1"),
         (["--max-sojourn", "1s", "--duration", "3s"], "at least one interval, 5 s"),
-        (["--max-sojourn", "1s", "--sweep", "rate=0x..2x"], "'0x' is no factor"),
+        (["--max-sojourn", "1s", "--sweep", "rate=0x..2x"], "'0x' is not a factor"),
         (["--max-sojourn", "1s", "--sweep", "change.quite=1s,2s"], "did you mean"),
         (["--max-processors", "1"], "maxProcessors must be at least 2"),
     ],

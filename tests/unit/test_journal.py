@@ -89,8 +89,8 @@ def test_where_the_beginning_is_gone_the_first_intervals_are_not_compared(
     assert all(r.warm_up and not r.differs for r in replay(shape, records, {}))
     replay_command(path)
     assert capsys.readouterr().out == (
-        f"chain: {241 - first} intervals, none decided otherwise\n"
-        "  the first 50 are not compared: the journal lacks what was before them\n"
+        f"chain: {241 - first} intervals, none decided differently\n"
+        "  the first 50 are not compared: the journal lacks what came before them\n"
     )
 
 

@@ -37,7 +37,7 @@ def sojourn(
         False, "--version", callback=_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """Keeps a stream topology's sojourn time under a target with the fewest processors."""
+    """Keep a stream topology's sojourn time under a target with the fewest processors."""
 
 
 app.command()(run)

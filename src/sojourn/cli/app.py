@@ -17,7 +17,7 @@ def load_topology(app: str) -> Topology:
     file, _, name = app.partition(":")
     path = Path(file)
     if not path.is_file():
-        raise InputError(f"{file}: no such file; give the path of a Python file with a Topology")
+        raise InputError(f"{file}: no such file; give a Python file that defines a Topology")
     module_name = path.stem
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
@@ -31,7 +31,7 @@ def load_topology(app: str) -> Topology:
         if callable(found):
             found = _called(file, found)
         if not isinstance(found, Topology):
-            raise InputError(f"{file}: {name!r} is no Topology, nor a function that returns one")
+            raise InputError(f"{file}: {name!r} must be a Topology or a function that returns one")
         return found
     made = {id(v): n for n, v in vars(module).items() if isinstance(v, Topology)}
     if len(made) == 1:
@@ -48,7 +48,7 @@ def load_topology(app: str) -> Topology:
         )
     names = ", ".join(sorted(made.values()))
     raise InputError(
-        f"{file}: has several topologies ({names}); say which, as in {file}:{names.split(',')[0]}"
+        f"{file}: has several topologies ({names}); name one, as in {file}:{names.split(',')[0]}"
     )
 
 

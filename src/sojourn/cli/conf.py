@@ -7,10 +7,11 @@ import typer
 
 def conf(
     properties: Annotated[
-        bool, typer.Option("--properties", help="As a file for spark-submit --properties-file.")
+        bool, typer.Option("--properties", help="Print a file for spark-submit --properties-file.")
     ] = False,
 ) -> None:
-    """Print what a Spark session needs to run topologies: spark-submit $(sojourn conf) APP.py."""
+    """Print the settings that your own Spark session needs. With spark-submit:
+    spark-submit $(sojourn conf) APP.py"""
     from sojourn.engine.spark.session import AT_START, QUICK
 
     for key, value in {**AT_START, **QUICK}.items():

@@ -10,7 +10,7 @@ from sojourn.engine.spark.java import find_java
 
 
 def doctor() -> None:
-    """Check that this machine has what running a topology needs, and say what to do if not."""
+    """Check whether this machine can run topologies. Says what to install if not."""
     typer.echo(f"Python {platform.python_version()}")
     java = find_java(os.environ, Path.home() / ".cache" / "sojourn")
     typer.echo(f"Java {java.version} in {java.home}")

@@ -16,23 +16,27 @@ from sojourn.errors import InputError
 
 
 def experiment(
-    names: Annotated[list[str] | None, typer.Argument(help="Such as drs_fig6.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
-    full: Annotated[bool, typer.Option("--full/--quick", help="Long runs, or short ones.")] = False,
-    engine: Annotated[str, typer.Option(help="spark or simulator.")] = "spark",
-    out: Annotated[Path, typer.Option(help="Where figures and plots go.")] = Path(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Experiments to run, such as drs_fig6.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
+    full: Annotated[bool, typer.Option("--full/--quick", help="Long or short runs.")] = False,
+    engine: Annotated[str, typer.Option(help="Where to run: spark or simulator.")] = "spark",
+    out: Annotated[Path, typer.Option(help="Directory for figures and plots.")] = Path(
         "out/experiments"
     ),
-    folder: Annotated[Path, typer.Option(help="Where the experiments are.")] = Path("experiments"),
+    folder: Annotated[Path, typer.Option(help="Directory of the experiments.")] = Path(
+        "experiments"
+    ),
     table: Annotated[
         Path | None,
         typer.Option(
-            help="Write a page here with all rows beside the papers', also of what is in --out."
+            help="Write a page to this file: all results in --out, beside the papers' figures."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Make figures and tables of the papers again, and compare them with what was claimed."""
+    """Reproduce figures and tables of the papers. Says whether the papers' claims hold."""
     known = sorted(p.stem for p in folder.glob("*.py") if p.stem.startswith(("drs_", "icdcs_")))
     if not known:
         raise InputError(
@@ -62,8 +66,8 @@ def experiment(
         for name in [n for n, m in modules.items() if engine not in getattr(m, "ENGINES", engine)]:
             only = modules.pop(name).ENGINES[0]
             if not everything:
-                raise InputError(f"{name}: can only be made with --engine {only}; got {engine}")
-            typer.echo(f"{name}: only on {only}; left out", err=True)
+                raise InputError(f"{name}: runs only with --engine {only}; got {engine}")
+            typer.echo(f"{name}: skipped, as it runs only on {only}", err=True)
         for name, module in modules.items():
             typer.echo(f"{name} …", err=True)
             began = time.monotonic()
@@ -91,13 +95,13 @@ def _check_writable(out: Path, table: Path | None) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {out}: cannot be a folder: {error.strerror}") from None
+        raise InputError(f"--out {out}: cannot be a directory: {error.strerror}") from None
     if not os.access(out, os.W_OK):
-        raise InputError(f"--out {out}: may not be written; give another folder")
+        raise InputError(f"--out {out}: is not writable; give another directory")
     if table is None:
         return
     if not table.parent.is_dir():
-        raise InputError(f"--table {table}: there is no folder {table.parent}")
+        raise InputError(f"--table {table}: there is no directory {table.parent}")
     if table.is_dir() or not os.access(table if table.exists() else table.parent, os.W_OK):
         raise InputError(f"--table {table}: cannot be written; give the name of a file")
 
@@ -125,7 +129,7 @@ def _read(path: Path) -> Any:
     except (ValueError, TypeError):
         missing = ["all"]
     if missing:
-        raise InputError(f"{path}: is no result of an experiment; remove it")
+        raise InputError(f"{path}: is not the result of an experiment; remove it")
     return found
 
 

@@ -28,32 +28,32 @@ _WIDE = 1000  # figures are never cut off; a narrow terminal wraps the line
 
 
 def plan(
-    file: Annotated[Path, typer.Argument(help="Sources, operators and edges, in YAML.")],
+    file: Annotated[Path, typer.Argument(help="YAML file of sources, operators and edges.")],
     max_processors: Annotated[
-        str | None, typer.Option(help="Place at most this many processors for the least sojourn.")
+        str | None, typer.Option(help="Place at most this many processors for the lowest sojourn.")
     ] = None,
     max_sojourn: Annotated[
         str | None, typer.Option(help="Find the fewest processors for this target, e.g. 500ms.")
     ] = None,
     percentile: Annotated[
-        str | None, typer.Option(help="Hold the target for this percentile, not the mean.")
+        str | None, typer.Option(help="Apply the target to this percentile, not the mean.")
     ] = None,
     model: Annotated[
-        Model, typer.Option(help="gigk uses the file's SCVs; mmk takes them all for 1.")
+        Model, typer.Option(help="gigk uses the file's SCVs; mmk sets them all to 1.")
     ] = Model.GIGK,
     compare: Annotated[
         str | None,
-        typer.Option(help="Allocations of your own, operators in the file's order: 8:12:2,10:11:1"),
+        typer.Option(help="Your own allocations, operators in the file's order: 8:12:2,10:11:1"),
     ] = None,
     show_sweep: Annotated[
-        bool, typer.Option("--sweep", help="Show E[T] for every number of processors.")
+        bool, typer.Option("--sweep", help="Show the mean sojourn for every number of processors.")
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the sweep into this .png or .svg file.")
+        Path | None, typer.Option(help="Plot the sweep to this .png or .svg file.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Say how many processors each operator of a topology needs, and what limits it."""
+    """Say how many processors each operator needs. Also says what limits the topology."""
     contents = read_plan_file(file)
     goal = _goal(contents, max_processors, max_sojourn, percentile)
     try:
@@ -87,7 +87,7 @@ def plan(
     if show_sweep:
         print_sweep(console, best, steps)
     if plot:
-        console.print(f"The sweep is drawn in {plot}.")
+        console.print(f"The sweep is plotted in {plot}.")
 
 
 def _goal(
@@ -113,7 +113,7 @@ def _goal(
     if percentile is not None:
         p = parse_number(percentile, "--percentile")
         if not 0 < p < 100:
-            raise InputError(f"--percentile: must lie between 0 and 100, as in 99; got {p:g}")
+            raise InputError(f"--percentile: must lie between 0 and 100, such as 99; got {p:g}")
     return Goal(processors, sojourn, p)
 
 

@@ -47,16 +47,15 @@ def limit_in_words(network: Network, best: Plan, maximum: Mapping[str, int]) -> 
         share = network.stations[slowest].offered_load / network.external_rate / bound
         return (
             f"Service time limits this topology, not waiting: {slowest!r} alone is {share:.0%} of "
-            f"it, and more processors can save {format_duration(best.mean_sojourn - bound)} "
-            "at the most."
+            f"it, and more processors save {format_duration(best.mean_sojourn - bound)} at most."
         )
     worst = max(waits, key=lambda n: waits[n])
     start = (
         f"{worst!r} limits this topology: its processors are {best.utilization[worst]:.0%} busy "
-        f"and it holds {waits[worst] / total_wait:.0%} of all waiting; "
+        f"and it causes {waits[worst] / total_wait:.0%} of all waiting; "
     )
     if best.allocation[worst] >= maximum.get(worst, math.inf):
-        return f"{start}it has all of its maximum of {maximum[worst]} processors."
+        return f"{start}it already has its maximum of {maximum[worst]} processors."
     more = network.stations[worst].mean_wait(best.allocation[worst] + 1)
     saved = waits[worst] - network.visits(worst) * more
     return f"{start}one more there would save {format_duration(saved)}."
@@ -212,7 +211,7 @@ def print_sweep(console: Console, best: Plan, steps: list[Step]) -> None:
             )
     console.print(table)
     if not any(math.isclose(s.mean_sojourn, best.mean_sojourn, rel_tol=1e-6) for s in steps):
-        console.print("The sweep places processors for the mean; the plan does for its percentile.")
+        console.print("The sweep places processors for the mean, the plan for its percentile.")
     if every > 1:
         console.print(f"Every {every}th of {len(steps)} points is shown; --json has them all.")
 

@@ -113,7 +113,7 @@ def read_plan_file(path: Path) -> PlanFile:
         percentile=limits.optional("percentile", parse_number, above=0.0) if limits else None,
     )
     if limits and plan.percentile and plan.percentile >= 100:
-        limits.fail(f"must lie below 100, as in 99; got {plan.percentile:g}", "percentile")
+        limits.fail(f"must lie below 100, such as 99; got {plan.percentile:g}", "percentile")
     if plan.max_processors and plan.max_sojourn:
         top.fail("give max_processors or max_sojourn, not both", "limits")
     return plan
@@ -128,7 +128,7 @@ def _operator(entry: Section) -> OperatorEntry:
         service_rate = entry.number("service_rate", parse_rate, above=0.0)
     low, high = entry.whole("min_processors"), entry.whole("max_processors")
     if low and high and low > high:
-        entry.fail(f"min_processors {low} lies above max_processors {high}")
+        entry.fail(f"min_processors {low} is above max_processors {high}")
     return OperatorEntry(
         service_rate=service_rate,
         arrival_scv=entry.number("arrival_scv", parse_number, default=1.0),

@@ -16,18 +16,20 @@ from sojourn.settings import PREFIX, ControlSettings, knobs_of
 
 
 def replay(
-    journal: Annotated[Path, typer.Argument(help="What sojourn run --journal wrote.")],
-    max_sojourn: Annotated[str | None, typer.Option(help="Another target.")] = None,
-    min_sojourn: Annotated[str | None, typer.Option(help="Another T_min.")] = None,
-    max_processors: Annotated[str | None, typer.Option(help="Another K_max.")] = None,
-    percentile: Annotated[str | None, typer.Option(help="Another percentile.")] = None,
-    conf: Annotated[list[str] | None, typer.Option(help="Another setting, key=value.")] = None,
+    journal: Annotated[Path, typer.Argument(help="Journal that sojourn run --journal wrote.")],
+    max_sojourn: Annotated[str | None, typer.Option(help="Use this target instead.")] = None,
+    min_sojourn: Annotated[str | None, typer.Option(help="Use this T_min instead.")] = None,
+    max_processors: Annotated[str | None, typer.Option(help="Use this K_max instead.")] = None,
+    percentile: Annotated[str | None, typer.Option(help="Use this percentile instead.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="Use this setting instead, key=value.")
+    ] = None,
     picture: Annotated[
-        Path | None, typer.Option(help="Draw the last screen of the run here, as SVG.")
+        Path | None, typer.Option(help="Write the run's last screen to this SVG file.")
     ] = None,
 ) -> None:
-    """Decide every interval of a journal again, from what was measured then, perhaps with other
-    settings, and print where the decision would have been another."""
+    """Decide every interval of a journal again. Prints the decisions that differ; the options
+    replace settings of the run."""
     _, values = from_options(conf or [])
     for key, value in (
         ("maxSojourn", max_sojourn),
@@ -41,7 +43,7 @@ def replay(
     changes: dict[str, Any] = {}
     for key, text in values.items():
         if key not in by_key:
-            raise InputError(f"{key}: is no setting of control; docs/settings.md lists them")
+            raise InputError(f"{key}: is not a control setting; docs/settings.md lists them")
         name, knob = by_key[key]
         changes[name] = knob.parse(text, "argument")
     shape, records = read_journal(journal)
@@ -65,8 +67,8 @@ def replay(
             screen.save(picture)
         except OSError as error:
             raise InputError(f"{picture}: cannot be written: {error.strerror}") from None
-    typer.echo(f"{shape.name}: {ticks} intervals, {differing or 'none'} decided otherwise")
+    typer.echo(f"{shape.name}: {ticks} intervals, {differing or 'none'} decided differently")
     if warm_up:
         typer.echo(
-            f"  the first {warm_up} are not compared: the journal lacks what was before them"
+            f"  the first {warm_up} are not compared: the journal lacks what came before them"
         )

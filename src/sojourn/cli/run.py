@@ -18,28 +18,31 @@ def run(
         str | None, typer.Option(help="Target for the sojourn, such as 500ms.")
     ] = None,
     min_sojourn: Annotated[
-        str | None, typer.Option(help="Below it processors are given back.")
+        str | None, typer.Option(help="Give processors back only below this sojourn.")
     ] = None,
-    max_processors: Annotated[str | None, typer.Option(help="Processors to use at most.")] = None,
+    max_processors: Annotated[
+        str | None, typer.Option(help="Use at most this many processors.")
+    ] = None,
     percentile: Annotated[
-        str | None, typer.Option(help="The target is for this percentile, such as 99.")
+        str | None, typer.Option(help="Apply the target to this percentile, such as 99.")
     ] = None,
     advise: Annotated[bool, typer.Option("--advise", help="Decide, but change nothing.")] = False,
     master: Annotated[str | None, typer.Option(help="Spark master; local unless given.")] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="Directory to go on from, and to save to.")
+        Path | None, typer.Option(help="Directory to save to and resume from.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Settings: YAML or properties. Watched while it runs.")
+        Path | None,
+        typer.Option(help="Settings, YAML or properties; targets may change while it runs."),
     ] = None,
     conf: Annotated[
         list[str] | None, typer.Option(help="One setting, key=value; may be repeated.")
     ] = None,
-    duration: Annotated[str | None, typer.Option(help="Stop after so long.")] = None,
-    journal: Annotated[Path | None, typer.Option(help="Write every decision here.")] = None,
+    duration: Annotated[str | None, typer.Option(help="Stop after this long.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Write decisions to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Run a topology and keep its promise with the fewest processors. Ctrl-C stops it cleanly."""
+    """Run a topology and keep its target with the fewest processors. Ctrl-C stops it cleanly."""
     from sojourn import configuration
     from sojourn.settings import ControlSettings, EngineSettings
     from sojourn.wiring import Running, check_goal, settings_for, watched

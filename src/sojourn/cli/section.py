@@ -145,7 +145,7 @@ def _check_events(text: str, path: str) -> None:
     for event in yaml.parse(text, yaml.SafeLoader):
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent):
-            raise InputError(f"{path}:{line}: aliases (*name) are not supported; write it out")
+            raise InputError(f"{path}:{line}: aliases (*name) are not supported; write it in full")
         if getattr(event, "tag", None) is not None:
             raise InputError(
                 f"{path}:{line}: tags (!name) are not supported; leave {event.tag!r} out"
@@ -155,7 +155,7 @@ def _check_events(text: str, path: str) -> None:
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > _MAX_DEPTH:
-            raise InputError(f"{path}:{line}: is nested too deeply for a plan")
+            raise InputError(f"{path}:{line}: is nested too deeply")
 
 
 def _build(text: str, path: str) -> tuple[Any, dict[tuple[str | int, ...], int]]:

@@ -115,7 +115,7 @@ def _samples(told: Section) -> Distribution:
         except (OSError, UnicodeDecodeError) as error:
             told.fail(f"{file}: cannot be read: {error}", "samples")
     if not isinstance(given, list) or not given:
-        told.fail("must be a list of durations, or the name of a file of them", "samples")
+        told.fail("must be a list of durations, or a file with one per line", "samples")
     try:
         values = tuple(parse_duration(value, "sample") for value in given)
         return Distribution("samples", values=values)
@@ -136,7 +136,7 @@ def _source(entry: Section) -> SourceLoad:
         except InputError as error:
             entry.fail(str(error), "rate")
         if not steps or any(s <= 0 or r < 0 for s, r in steps) or steps[-1][1] <= 0:
-            entry.fail("steps last longer than zero, and the last rate is above zero", "rate")
+            entry.fail("durations and the last rate must be above zero, no rate negative", "rate")
     else:
         steps = ((1.0, entry.number("rate", parse_rate, above=0.0)),)
     scv = 1.0
@@ -159,22 +159,24 @@ def read_trace(path: Path, topology: Topology, workload: Workload) -> Workload:
     line, header = rows[0][0], [cell.strip() for cell in rows[0][1]]
     names = list(topology.sources)
     if header[0] != "time" or len(header) < 2:
-        raise InputError(f"{path}:{line}: must be headed time,rate or time and the sources' names")
+        raise InputError(f"{path}:{line}: the header must be time,rate or time,SOURCE,…")
     columns = names if header[1:] == ["rate"] and len(names) == 1 else header[1:]
     for name in columns:
         if name not in topology.sources:
-            raise InputError(f"{path}:{line}: {name!r} is no source; known are {', '.join(names)}")
+            raise InputError(
+                f"{path}:{line}: {name!r} is not a source; known are {', '.join(names)}"
+            )
         if columns.count(name) > 1:
             raise InputError(f"{path}:{line}: the source {name!r} has two columns; leave one out")
     if len(rows) < 3:
-        raise InputError(f"{path}: needs two rows at least, from which its step follows")
+        raise InputError(f"{path}: needs at least two rows, whose times give the step")
     table = [_numbers(path, line, row, len(header)) for line, row in rows[1:]]
     step_s = table[1][0] - table[0][0]
     for (line, _), (before, now) in zip(rows[2:], itertools.pairwise(table), strict=True):
         if not math.isclose(now[0] - before[0], step_s, rel_tol=1e-6) or step_s <= 0:
             raise InputError(
-                f"{path}:{line}: times must follow one another evenly, every {step_s:g} s as at "
-                f"the start; {before[0]:g} is followed by {now[0]:g}. Fill the gap"
+                f"{path}:{line}: times must be evenly spaced, every {step_s:g} s as at the "
+                f"start; {before[0]:g} is followed by {now[0]:g}; fill the gap"
             )
     if not any(rate for row in table for rate in row[1:]):
         raise InputError(f"{path}: all rates are zero; nothing would arrive")
@@ -196,13 +198,13 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: cannot be read: {error}") from None
     if not rows:
-        raise InputError(f"{path}: is empty; give a table headed time,rate")
+        raise InputError(f"{path}: is empty; give a table with the header time,rate")
     return rows
 
 
 def _numbers(path: Path, line: int, row: list[str], width: int) -> list[float]:
     if len(row) != width:
-        raise InputError(f"{path}:{line}: has {len(row)} values; the head has {width}")
+        raise InputError(f"{path}:{line}: has {len(row)} values; the header has {width}")
     found = []
     for cell in row:
         try:
@@ -211,7 +213,7 @@ def _numbers(path: Path, line: int, row: list[str], width: int) -> list[float]:
             number = math.nan
         if not 0 <= number < math.inf:
             raise InputError(
-                f"{path}:{line}: times and rates are finite numbers of at least zero; got {cell!r}"
+                f"{path}:{line}: times and rates must be finite and at least zero; got {cell!r}"
             )
         found.append(number)
     return found

@@ -32,47 +32,49 @@ def simulate(
     app: Annotated[str, typer.Argument(help="APP.py[:name]: a Python file with a Topology.")],
     service: Annotated[
         Path,
-        typer.Option(help="Service times of the operators: YAML, a plan, or the journal of a run."),
+        typer.Option(help="Service times of the operators: YAML, a plan, or a run's journal."),
     ],
     max_sojourn: Annotated[
         str | None, typer.Option(help="Target for the sojourn, such as 500ms.")
     ] = None,
     min_sojourn: Annotated[
-        str | None, typer.Option(help="Below it processors are given back.")
+        str | None, typer.Option(help="Give processors back only below this sojourn.")
     ] = None,
-    max_processors: Annotated[str | None, typer.Option(help="Processors to use at most.")] = None,
+    max_processors: Annotated[
+        str | None, typer.Option(help="Use at most this many processors.")
+    ] = None,
     percentile: Annotated[
-        str | None, typer.Option(help="The target is for this percentile, such as 99.")
+        str | None, typer.Option(help="Apply the target to this percentile, such as 99.")
     ] = None,
     advise: Annotated[bool, typer.Option("--advise", help="Decide, but change nothing.")] = False,
     trace: Annotated[
-        Path | None, typer.Option(help="Arrival rates over time: CSV headed time,rate.")
+        Path | None, typer.Option(help="Arrival rates over time: CSV with the header time,rate.")
     ] = None,
     machines: Annotated[
-        int | None, typer.Option(help="Machines to begin with; one without end unless given.")
+        int | None, typer.Option(help="Machines to start with; default: one of unlimited size.")
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same simulation.")] = 0,
-    replications: Annotated[int, typer.Option(help="Simulate so often, with other seeds.")] = 1,
+    replications: Annotated[int, typer.Option(help="Repeat this often, with new seeds.")] = 1,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="processors=10..40, rate=1x..3x, or a setting=a,b,c; may be repeated."),
+        typer.Option(help="processors=10..40, rate=1x..3x or any setting=a,b,c; may be repeated."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Where a sweep keeps its results, to go on from: a .jsonl file."),
+        typer.Option(help="File that keeps a sweep's results; the same command resumes it."),
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw a sweep: .png, .svg or .pdf.")] = None,
-    config: Annotated[Path | None, typer.Option(help="Settings: YAML or properties.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Plot a sweep: .png, .svg or .pdf.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings, YAML or properties.")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(help="One setting, key=value; may be repeated.")
     ] = None,
     duration: Annotated[
-        str | None, typer.Option(help="Virtual time; 10 minutes, or as long as the trace.")
+        str | None, typer.Option(help="Virtual time; default: the trace's length, or 10 minutes.")
     ] = None,
-    journal: Annotated[Path | None, typer.Option(help="Write every decision here.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Write decisions to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Simulate a topology under control, without Spark: try a target, a policy or a cluster."""
+    """Simulate a topology under control, without Spark. Try a target, a policy or a cluster."""
     from sojourn.cli.servicefile import read_service_file, read_trace
     from sojourn.cli.sweep import Sweep, check_plot, parse_axis
     from sojourn.simulate import Simulation, outlined, replicated, settings_for
@@ -116,7 +118,7 @@ def simulate(
             with _progress("sweep") as told:
                 made.run(told)
         except KeyboardInterrupt:
-            kept = f"; the same command goes on with {out}" if out is not None else ""
+            kept = f"; the same command resumes from {out}" if out is not None else ""
             typer.echo(f"interrupted{kept}", err=True)
             raise typer.Exit(130) from None
         made.show(as_json, plot)
@@ -176,12 +178,12 @@ def _check(
         if value is not None and value < 1:
             raise InputError(f"{option} must be at least 1; got {value}")
     if axes and replications > 1:
-        raise InputError("--sweep and --replications: give one of them")
+        raise InputError("--sweep and --replications: give one, not both")
     if journal is not None and (axes or replications > 1):
-        raise InputError("--journal is of one simulation: leave out --sweep and --replications")
+        raise InputError("--journal records one simulation; leave out --sweep and --replications")
     for option, path in (("--out", out), ("--plot", plot)):
         if path is not None and not axes:
-            raise InputError(f"{option} is for a sweep: add --sweep, as in processors=10..40")
+            raise InputError(f"{option} needs a sweep: add --sweep processors=10..40, for example")
 
 
 def _seconds(duration: str | None, workload: "Workload") -> float:
@@ -213,7 +215,7 @@ def _show_replications(found: "dict[int, Summary]", as_json: bool) -> None:
         runs = [{"seed": seed, **asdict(summary)} for seed, summary in found.items()]
         typer.echo(json.dumps({"replications": len(found), **told, "runs": runs}, indent=2))
         return
-    typer.echo(f"{len(found)} simulations; means with intervals of 95 % confidence")
+    typer.echo(f"{len(found)} simulations; means with 95 % confidence intervals")
     for name, spread in spreads.items():
         show = {"mean sojourn": format_duration, "within target": "{:.1%}".format}.get(
             name, "{:.3g}".format

@@ -41,7 +41,7 @@ def parse_axis(text: str) -> Axis:
     name, equals, values = text.partition("=")
     name = name.strip().removeprefix(PREFIX)
     if not equals or not name or not values:
-        raise InputError(f"--sweep {text!r}: must be name=values, as in processors=10..40")
+        raise InputError(f"--sweep {text!r}: must be name=values, such as processors=10..40")
     if name not in ("processors", "rate"):
         return Axis(name, tuple(value.strip() for value in values.split(",")))
     read = _processors if name == "processors" else _factor
@@ -51,9 +51,9 @@ def parse_axis(text: str) -> Axis:
     low, high = read(text, match[1]), read(text, match[2])
     step = read(text, match[3]) if match[3] else (1 if name == "processors" else 0.5)
     if low > high:
-        raise InputError(f"--sweep {text!r}: the first value lies above the last")
+        raise InputError(f"--sweep {text!r}: the first value is above the last")
     if (high - low) / step >= _MOST_POINTS:
-        raise InputError(f"--sweep {text!r}: has too many values; {_MOST_POINTS} at most")
+        raise InputError(f"--sweep {text!r}: has too many values; at most {_MOST_POINTS}")
     count = math.floor((high - low) / step + 1e-9) + 1
     return Axis(name, tuple(low + i * step for i in range(count)))
 
@@ -61,7 +61,7 @@ def parse_axis(text: str) -> Axis:
 def _processors(text: str, value: str) -> int:
     digits = value.strip()
     if not digits.isdecimal() or len(digits) > 9 or int(digits) < 1:
-        raise InputError(f"--sweep {text[:60]!r}: {value[:20]!r} is no whole number above zero")
+        raise InputError(f"--sweep {text[:60]!r}: {value[:20]!r} is not a whole number above zero")
     return int(digits)
 
 
@@ -71,7 +71,7 @@ def _factor(text: str, value: str) -> float:
     except ValueError:
         factor = math.nan
     if not 1e-6 <= factor <= 1e6:
-        raise InputError(f"--sweep {text!r}: {value!r} is no factor such as 1x or 2.5x")
+        raise InputError(f"--sweep {text!r}: {value!r} is not a factor such as 1x or 2.5x")
     return factor
 
 
@@ -99,11 +99,11 @@ class Sweep:
     ) -> None:
         names = [axis.name for axis in axes]
         if len(set(names)) < len(names):
-            raise InputError(f"--sweep: {' and '.join(names)}: give each thing once")
+            raise InputError(f"--sweep: {' and '.join(names)}: give each name once")
         self.axes, self.at, self.file = axes, at, file
         points = math.prod(len(axis.values) for axis in axes)
         if points > _MOST_POINTS:
-            raise InputError(f"--sweep: {points} points; {_MOST_POINTS} at most")
+            raise InputError(f"--sweep: {points} points; at most {_MOST_POINTS}")
         self.points = list(itertools.product(*(axis.values for axis in axes)))
         self.fingerprint = _fingerprint(simulation, names)
         self.results: dict[Point, Result] = {}
@@ -153,7 +153,7 @@ class Sweep:
         try:
             found = json.loads(lines[0]) if lines else head
         except ValueError:
-            raise InputError(f"{path}: is no file of a sweep; name another") from None
+            raise InputError(f"{path}: is not the file of a sweep; name another") from None
         if found != head:
             raise InputError(
                 f"{path}: holds results of another topology, workload or settings; name "

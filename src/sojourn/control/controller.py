@@ -111,7 +111,7 @@ class Controller:
         estimate_s: float | None = None
         self.kept_up = True
         if isinstance(found, Measure) and self.number == 1:
-            found = NotReady("the first interval shows the start more than the stream")
+            found = NotReady("the first interval mostly measures the start")
         if isinstance(found, NotReady):
             self.waited = self.waited or not found.idle
             decision = self._without_measures(now_s, found)
@@ -159,7 +159,7 @@ class Controller:
             return Decision(Action.NOT_READY, found.reason)
         if self.settings.max_sojourn_s is None:
             return Decision(Action.NOT_READY, found.reason)
-        reason = f"nothing has arrived for {told(now_s - since)}: the least everywhere"
+        reason = f"nothing has arrived for {told(now_s - since)}: every operator to its minimum"
         return Decision(Action.REMOVE, reason, least, needed=sum(least.values()), forced=True)
 
     def _decide(

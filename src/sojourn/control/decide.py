@@ -38,10 +38,10 @@ def decide(s: Situation) -> Decision:
 
 def _fit(s: Situation, most: int) -> Decision:
     """More is in use than may be: K_max was lowered, or a machine is gone."""
-    what = f"{s.total(s.current)} processors are in use and {most} may be"
+    what = f"{s.total(s.current)} processors are in use and the limit is {most}"
     best, note = _within(s, most)
     if best == s.current:
-        return Decision(Action.INFEASIBLE, f"{what}, but none can be spared")
+        return Decision(Action.INFEASIBLE, f"{what}, but every operator is at its minimum")
     reason = f"{what}: {_from_to(s, best)}{note}"
     return Decision(Action.REMOVE, reason, best, _known(s.estimate(s.newest, best)), forced=True)
 
@@ -60,7 +60,7 @@ def _least_sojourn(s: Situation) -> Decision:
         return Decision(Action.HOLD, reason, expected_s=_known(now), needed=needed)
     action = Action.ADD if s.total(best) > s.total(s.current) else Action.MOVE
     if action is Action.MOVE and not _pays(s, s.newest, best):
-        reason = f"no placement of {s.most} processors is better for certain{note}"
+        reason = f"no placement of {s.most} processors is sure to be better{note}"
         return Decision(Action.HOLD, reason, expected_s=_known(now), needed=needed)
     promise = f": {told(then)} expected" if math.isfinite(then) else ""
     instead = f" instead of {told(now)}" if promise and math.isfinite(now) else ""
@@ -86,7 +86,7 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
             network = _busier(s.newest, 1 + s.settings.headroom) if s.rising else s.newest
             return _add(s, target_s, why, network)
         but = s.backlog or f"the model expects {told(expected)}"
-        reason = f"{why}, and {but}; waiting whether it stays there"
+        reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=_known(expected))
     if not s.backlog:
         fewer = _fewer(s, target_s)
@@ -110,12 +110,12 @@ def behind(s: Situation) -> str:
     """Which operator cannot keep up with what arrives and waits, in words; nothing if none."""
     for name, count in s.current.items():
         station = s.newest.stations[name]
-        each = f"{station.service_rate:.4g}/s for each of {count}"
+        each = f"{count} × {station.service_rate:.4g}/s"
         if not station.is_stable(count):
-            return f"{name!r} cannot keep up: {station.arrival_rate:.4g}/s at {each}"
+            return f"{name!r} cannot keep up: {station.arrival_rate:.4g}/s arrive, it serves {each}"
         if count < s.draining[name]:
             queue = s.latest.operators[name].queue
-            return f"{name!r} cannot work off the {queue} tuples that wait: {each}"
+            return f"{name!r} cannot work off {queue} waiting tuples in time: it serves {each}"
     return ""
 
 
@@ -126,22 +126,22 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
     lasting, _ = _fewest(s, s.newest, target_s, None)
     needed = s.total(lasting.allocation) if lasting.feasible else None
     if not plan.feasible:
-        best, note = _evenly(s), f"; {plan.reason}; using all there is"
+        best, note = _evenly(s), f"; {plan.reason}; using as many as allowed"
     elif s.most is not None and s.total(plan.allocation) > s.most:
         best, short = _within(s, s.most)
         wanted = s.total(plan.allocation)
-        note = f"; {wanted} processors would be needed and {s.most} may be used{short}"
+        note = f"; {wanted} processors are needed and the limit is {s.most}{short}"
     else:
         best = _operators_of(s, plan)
     if best == s.current and not note and (s.most is None or s.total(best) < s.most):
         # The model thinks that there are enough, and has been wrong for long: one more, then.
         best = _operators_of(s, _assigned(s, s.newest, s.total(best) + 1))
-        note = "; the model sees no need, so one more where it helps most"
+        note = "; the model sees no need, so one more goes where it helps most"
     if best == s.current:
         return Decision(Action.INFEASIBLE, f"{why}{note}; nothing more can be done", needed=needed)
     action = Action.ADD if s.total(best) > s.total(s.current) else Action.MOVE
     if action is Action.MOVE and not _pays(s, s.newest, best):
-        reason = f"{why}{note}; no other placement is better for certain"
+        reason = f"{why}{note}; no other placement is sure to be better"
         return Decision(Action.INFEASIBLE, reason, needed=needed)
     then = s.estimate(s.newest, best)
     promise = f", {told(then)} expected" if math.isfinite(then) else ""
@@ -162,13 +162,13 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
     enough = {n: max(k, s.memory.enough.get(n, 0)) for n, k in now.items()}
     if s.total(enough) > (1 - _WORTH) * s.total(s.current):
         return None
-    why = f"fewer processors keep {told(target_s)}"
+    why = f"fewer processors are enough for {told(target_s)}"
     if low is not None:
         why = f"{_what(s)} {told(smooth)} is below {told(low)}"
     since = s.memory.low_since_s
     left = s.settings.quiet_s - (0.0 if since is None else s.now_s - since)
     if left > 0:
-        reason = f"{why}; some are given back if it stays so for {told(left)} more"
+        reason = f"{why}; some are given back if that lasts another {told(left)}"
         expected = _known(s.estimate(s.newest, s.current))
         return Decision(Action.WAIT, reason, expected_s=expected, enough=enough)
     then = s.estimate(s.newest, enough)
@@ -204,7 +204,7 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
         now, then = s.estimate(s.network, s.current), s.estimate(s.network, best)
         if best != s.current and _pays(s, s.network, best):
             reason = (
-                f"as many processors in other places: {_from_to(s, best)}, {told(then)} expected "
+                f"the same number, placed better: {_from_to(s, best)}, {told(then)} expected "
                 f"instead of {told(now)}"
             )
             return Decision(Action.MOVE, reason, best, _known(then))
@@ -251,7 +251,7 @@ def _within(s: Situation, most: int) -> tuple[dict[str, int], str]:
         plan = _assigned(s, s.newest, most, least)
         if plan.feasible:
             return _operators_of(s, plan), ""
-    return _evenly(s), "; even that does not keep up"
+    return _evenly(s), "; that is too few to keep up"
 
 
 def _evenly(s: Situation) -> dict[str, int]:
@@ -291,7 +291,7 @@ def _fewest(
                 return plan, note
     plan = min_processors(network, 1.1 * bound, percentile, minimum, maximum)
     shortest = told(bias.correct(bound, bound))
-    return plan, f"; {told(target_s)} cannot be had, as tuples take {shortest} without any waiting"
+    return plan, f"; {told(target_s)} is out of reach: tuples take {shortest} without any waiting"
 
 
 def _assigned(

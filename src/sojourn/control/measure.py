@@ -61,7 +61,7 @@ def measured(
     samples."""
     missing = [name for name in known if name not in samples.vertices]
     if missing:
-        return NotReady(f"no samples of {_listed(missing)}")
+        return NotReady(f"no samples from {_listed(missing)}")
     if before_s is not None and samples.time_s <= before_s:
         return NotReady("the clock went backwards")
     if before_s is not None and samples.time_s - before_s > 10 * settings.interval_s:
@@ -75,7 +75,7 @@ def measured(
     rates = {name: source.arrival_rate for name, source in sources.items()}
     stuck = [name for name, rate in rates.items() if rate is None or not math.isfinite(rate)]
     if stuck:
-        return NotReady(f"the rate of {_listed(stuck)} is not known: held back all the time")
+        return NotReady(f"the rate of {_listed(stuck)} is unknown: held back all the time")
     if not any(rates.values()):
         return NotReady("nothing arrives", idle=True)
     entering: dict[str, float] = {}

@@ -35,7 +35,7 @@ def network_of(measure: Measure, settings: ControlSettings) -> Network | NotRead
         for name, operator in measure.operators.items():
             rate = rates[name]
             if operator.service_s is None and rate > 0:
-                return NotReady(f"no service times of {name!r} yet")
+                return NotReady(f"no service times for {name!r} yet")
             stations[name] = _station(
                 rate,
                 operator.service_s or _IDLE_SERVICE_S,

@@ -24,12 +24,12 @@ def unfinished(s: Situation) -> Decision | None:
         ago = "" if since is None else f" {told(since)} ago"
         what = f"{name!r} has {has} of the {wants} processors asked for{ago}"
         if s.memory.retries >= RETRIES:
-            reason = f"{what}, however often; going by what it has"
+            reason = f"{what}, despite {RETRIES} retries; making do with {has}"
             return Decision(Action.RETRY, reason, s.current, forced=True)
         return Decision(Action.RETRY, f"{what}; asking again", dict(s.wanted), forced=True)
     if change is not None and s.latest.time_s - s.latest.interval_s < change.time_s:
         ago = told(max(0.0, s.now_s - change.time_s))
-        reason = f"the change of {ago} ago lies within the interval measured"
+        reason = f"the measured interval includes the change made {ago} ago"
         return Decision(Action.SETTLING, reason)
     return None
 
@@ -66,10 +66,9 @@ def made_worse(s: Situation) -> Decision | None:
     measured = metric_of(s.latest.sojourn, s.settings.percentile)
     return Decision(
         Action.ROLL_BACK,
-        f"after the last change {told(measured or 0)} were measured, where "
-        f"{told(change.expected_s or 0)} were expected and {told(change.measured_s or 0)} were "
-        f"measured before it; going back, and not trying that again for "
-        f"{told(s.settings.hold_off_s)}",
+        f"the last change made it worse: {told(measured or 0)} measured, "
+        f"{told(change.expected_s or 0)} expected, {told(change.measured_s or 0)} before it; "
+        f"going back, and not trying that again for {told(s.settings.hold_off_s)}",
         dict(change.before),
         forced=True,
     )
@@ -93,7 +92,7 @@ def _too_fresh(s: Situation, found: Decision) -> str:
     if change is None or found.action is Action.ROLL_BACK:
         return ""
     left = s.settings.change_interval_s - (s.now_s - change.time_s)
-    return f"the last change is too fresh, {told(left)} to go" if left > 0 else ""
+    return f"the last change is too recent ({told(left)} to go)" if left > 0 else ""
 
 
 def _unjudged(s: Situation, found: Decision) -> str:
@@ -104,7 +103,7 @@ def _unjudged(s: Situation, found: Decision) -> str:
         return ""
     if is_judged(s, change) and not is_worse(s, change):
         return ""
-    return "the last change has not shown yet what it is worth"
+    return "the last change has not shown its effect yet"
 
 
 def _rolled_back(s: Situation, found: Decision) -> str:
@@ -122,5 +121,5 @@ def _rolled_back(s: Situation, found: Decision) -> str:
         )
         if same or more:
             left = told(rejected.until_s - s.now_s)
-            return f"that was rolled back, and is not tried again for {left}"
+            return f"that was rolled back and is not tried again for {left}"
     return ""
