@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import chain
 import fpd
@@ -12,10 +11,11 @@ import vld
 from conftest import results
 from pyspark.sql import SparkSession
 from test_fpd import mined
-from test_vld import filmed, opened
+from test_vld import filmed
 
 import sojourn as sj
 from sojourn.settings import ControlSettings
+from sojourn.testing import Bench
 
 
 def test_frequent_patterns_equal_those_of_an_independent_miner(
@@ -73,20 +73,18 @@ def test_what_a_video_that_is_cut_off_lacks_becomes_dead_letters(
     settings = vld.Settings(
         rate=20.0, out=str(tmp_path / "out"), video=str(path), on_error="dead-letter"
     )
-    read = [value for value, _ in vld.frames(settings).read(None)]
-    broken = [number for number, jpeg in read if not jpeg]
-    assert broken
-    expected: list[Any] = [value for value in read if value[1]]
-    for make in (vld.extract, vld.match, vld.aggregate):
-        operator = opened(make(settings))
-        expected = [made for value in expected for made in operator.process(value)]
-    checkpoint = tmp_path / "checkpoint"
-    with sj.start(vld.topology(settings), spark=spark, checkpoint=checkpoint) as running:
+    topology, checkpoint = vld.topology(settings), tmp_path / "checkpoint"
+    bench = Bench(topology)
+    bench.read("frames")
+    bench.run()
+    assert bench.failed
+    with sj.start(topology, spark=spark, checkpoint=checkpoint) as running:
         assert running.await_idle(120)
-        assert running.samples().vertices["extract"].dropped == len(broken)
-    assert sorted(vld.results(settings.out), key=lambda one: one["frame"]) == expected
+        assert running.samples().vertices["extract"].dropped == len(bench.failed)
+    found = sorted(vld.results(settings.out), key=lambda one: int(one["frame"]))
+    assert found == bench.outputs["logos"]
     letters = results(checkpoint / "sojourn" / "dead-letters" / "extract")
-    assert len(letters) == len(broken)
+    assert len(letters) == len(bench.failed)
 
 
 def test_a_chain_sleeps_for_its_times(spark: SparkSession) -> None:
