@@ -1,4 +1,5 @@
-"""The papers' applications on Spark, with their answers checked."""
+"""The examples on Spark, as a user runs them, and the papers' applications with their answers
+checked."""
 
 import json
 from pathlib import Path
@@ -6,16 +7,29 @@ from pathlib import Path
 import chain
 import fpd
 import lab
+import pytest
 import shapes
 import vld
 from conftest import results
 from pyspark.sql import SparkSession
 from test_fpd import mined
 from test_vld import filmed
+from transcripts import EXAMPLES, ROOT, play, shell
 
 import sojourn as sj
 from sojourn.settings import ControlSettings
 from sojourn.testing import Bench
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "orders"])
+def test_an_example_shows_what_is_expected(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in a driver of its own. `orders` takes a minute and a half, and has what is expected of
+    it from the bench alone."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    play(name, shell)
 
 
 def test_frequent_patterns_equal_those_of_an_independent_miner(

@@ -166,7 +166,7 @@ def test_what_a_sink_cannot_write_meets_on_error(tmp_path: Path) -> None:
     for on_error in ("fail", "skip"):
         t = sj.Topology("odd")
         sink = sj.sinks.jsonl(tmp_path / on_error)
-        t.sink("out", sink, t.source("n", numbers()), on_error=on_error)  # type: ignore[arg-type]
+        t.sink("out", sink, t.source("n", numbers()), on_error=on_error)
         bench = Bench(t)
         bench.send("n", {1j: 2}, 3)
         bench.run()
