@@ -252,7 +252,7 @@ def feeding(measured: bool) -> Callable[[], None]:
     def send() -> None:
         now = time.monotonic()
         made.reader.ahead.extend((engine_benchmark.PAD, None, now) for _ in range(500))
-        messages.encode(made._send_due(now))
+        messages.encode(made.send_due(now))
 
     return send
 

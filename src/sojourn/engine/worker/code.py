@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sojourn.engine.worker.waiting import EventLoop
 
 SLICE_S = 0.001  # for saving between two helpings of tuples
-_PIECE_BYTES = 1 << 30
+PIECE_BYTES = 1 << 30
 
 
 class Code(Protocol):
@@ -279,9 +279,9 @@ def _event_loop() -> "EventLoop":
 
 
 def _pieces(packed: bytes) -> list[bytes]:
-    if len(packed) <= _PIECE_BYTES:
+    if len(packed) <= PIECE_BYTES:
         return [packed]
-    return [packed[at : at + _PIECE_BYTES] for at in range(0, len(packed), _PIECE_BYTES)]
+    return [packed[at : at + PIECE_BYTES] for at in range(0, len(packed), PIECE_BYTES)]
 
 
 class SinkCode:
