@@ -46,15 +46,15 @@ def nothing(value: Any) -> None:
     """A no-op operator that ends the chain."""
 
 
-def same(value: Any) -> tuple[Any]:
+def same(value: Any) -> Any:
     """A no-op operator."""
-    return (value,)
+    return value
 
 
-def nap(value: Any) -> tuple[Any]:
+def nap(value: Any) -> Any:
     """5 ms of sleep."""
     time.sleep(0.005)
-    return (value,)
+    return value
 
 
 class Touch(sj.Operator):
@@ -200,9 +200,9 @@ class _Looker(threading.Thread):
                     self.ages.append(time.monotonic() - newest)
 
 
-def stamp(_value: Any) -> tuple[float]:
+def stamp(_value: Any) -> float:
     """When a result was made."""
-    return (time.monotonic(),)
+    return time.monotonic()
 
 
 def flat_out(spark: SparkSession, seconds: float, work: Any) -> dict[str, Any]:
@@ -211,8 +211,8 @@ def flat_out(spark: SparkSession, seconds: float, work: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         t = sj.Topology("overload")
         source = t.source("source", sj.sources.iterable(endless))
-        worked = t.operator("work", work, source)
-        t.sink("out", sj.sinks.jsonl(f"{folder}/out"), t.operator("stamp", stamp, worked))
+        worked = t.map("work", work, source)
+        t.sink("out", sj.sinks.jsonl(f"{folder}/out"), t.map("stamp", stamp, worked))
         looker = _Looker(Path(folder, "out"))
         with Steal() as steal:
             running = sj.start(

@@ -56,14 +56,10 @@ ROUTE = Route(
 )
 
 
-def nap(mean_s: float) -> Callable[[Any], list[Any]]:
-    """An operator that sleeps for exponential times."""
-
-    def sleep(value: Any) -> list[Any]:
-        time.sleep(random.expovariate(1 / mean_s))
-        return [value]
-
-    return sleep
+def nap(mean_s: float, value: Any) -> Any:
+    """The value, after a sleep of an exponential time."""
+    time.sleep(random.expovariate(1 / mean_s))
+    return value
 
 
 def chain(source: sj.Source, processors: Sequence[int]) -> sj.Topology:
@@ -71,7 +67,7 @@ def chain(source: sj.Source, processors: Sequence[int]) -> sj.Topology:
     t = sj.Topology("control")
     value = t.source("source", source)
     for (name, mean_s), count in zip(SLEEPS.items(), processors, strict=True):
-        value = t.operator(name, nap(mean_s), value, processors=count)
+        value = t.map(name, functools.partial(nap, mean_s), value, processors=count)
     t.sink("out", sj.sinks.call(lambda _: None), value)
     return t
 
@@ -209,7 +205,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
         t.sink(
             "out",
             sj.sinks.call(lambda _: None),
-            t.operator("nap", nap(0.020), source, processors=4),
+            t.map("nap", functools.partial(nap, 0.020), source, processors=4),
         )
         records, _ = controlled(
             spark,
@@ -256,7 +252,7 @@ def feeding(measured: bool) -> Callable[[], None]:
     def send() -> None:
         now = time.monotonic()
         made.reader.ahead.extend((engine_benchmark.PAD, None, now) for _ in range(500))
-        messages.encode(made._send_due(now))
+        messages.encode(made.send_due(now))
 
     return send
 

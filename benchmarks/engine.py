@@ -52,10 +52,10 @@ def nothing(value: Any) -> None:
     """A no-op operator that ends the chain."""
 
 
-def nap(value: Any) -> tuple[Any]:
+def nap(value: Any) -> Any:
     """10 ms of sleep."""
     time.sleep(0.01)
-    return (value,)
+    return value
 
 
 def chain(source: sj.Source, chained: bool = False) -> sj.Topology:
@@ -177,7 +177,7 @@ def resize(spark: SparkSession, seconds: float) -> dict[str, Any]:
     """A sleeping operator of 10 ms at 100 tuples/s, from 2 to 8 processors and back."""
     t = sj.Topology("resize")
     source = sj.sources.paced(lambda _: PAD, rate=100, arrivals="constant")
-    t.operator("end", nothing, t.operator("nap", nap, t.source("source", source), processors=2))
+    t.operator("end", nothing, t.map("nap", nap, t.source("source", source), processors=2))
     with sj.start(t, spark=spark, settings={"batch": 600}) as running:
         sojourns(running, 5)
         steady = summary(sojourns(running, seconds))

@@ -21,6 +21,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import sojourn as sj
@@ -32,16 +33,16 @@ CUSTOMERS, SERVERS, SERVICE_S, UTILIZATION = 200_000, 10, 0.1, 0.8
 RATE = UTILIZATION * SERVERS / SERVICE_S
 
 
-def same(value: Any) -> list[Any]:
+def same(value: Any) -> Any:
     """A simulation never calls it."""
-    return [value]
+    return value
 
 
 def station(rate: float, processors: int) -> sj.Topology:
     """source → work → out."""
     t = sj.Topology("station")
     source = t.source("source", sj.sources.paced(lambda n: n, rate=rate))
-    t.sink("out", sj.sinks.console(), t.operator("work", same, source, processors=processors))
+    t.sink("out", sj.sinks.console(), t.map("work", same, source, processors=processors))
     return t
 
 
@@ -140,9 +141,9 @@ def logo_detection() -> tuple[sj.Topology, Workload]:
         (3600.0, 130.0 * (1 + 0.3 * math.sin(2 * math.pi * (hour - 9) / 24))) for hour in range(24)
     )
     frames = t.source("frames", sj.sources.paced(lambda n: n, rate=hours))
-    extract = t.operator("extract", same, frames, processors=70)
-    match = t.operator("match", same, extract, processors=75)
-    aggregate = t.operator("aggregate", same, match, processors=4)
+    extract = t.map("extract", same, frames, processors=70)
+    match = t.map("match", same, extract, processors=75)
+    aggregate = t.map("aggregate", same, match, processors=4)
     t.sink("logos", sj.sinks.console(), aggregate)
     means = {"extract": 0.475, "match": 0.520, "aggregate": 0.012}
     return t, Workload(
@@ -204,14 +205,10 @@ def memory(quick: bool) -> dict[str, Any]:
     return {"hours": hours, "readings_mb": readings, "grown_mb": grown, "bounds": {"grown_mb": 8.0}}
 
 
-def nap(mean_s: float) -> Callable[[Any], list[Any]]:
-    """An operator that sleeps for exponential times."""
-
-    def sleep(value: Any) -> list[Any]:
-        time.sleep(random.expovariate(1 / mean_s))
-        return [value]
-
-    return sleep
+def nap(mean_s: float, value: Any) -> Any:
+    """The value, after a sleep of an exponential time."""
+    time.sleep(random.expovariate(1 / mean_s))
+    return value
 
 
 def handover(quick: bool) -> dict[str, Any]:
@@ -226,7 +223,7 @@ def handover(quick: bool) -> dict[str, Any]:
     for processors in (1, 3):
         t = sj.Topology("busy")
         source = t.source("source", sj.sources.iterable(itertools.count))
-        value = t.operator("nap", nap(0.020), source, processors=processors)
+        value = t.map("nap", partial(nap, 0.020), source, processors=processors)
         t.sink("out", sj.sinks.call(engine_benchmark.nothing), value)
         with sj.start(t, spark=own, settings={"batch": 600}) as running:
             running.engine.hub.wait(lambda: False, 5)
@@ -256,8 +253,8 @@ def spark(quick: bool) -> dict[str, Any]:
     def topology() -> sj.Topology:
         t = sj.Topology("naps")
         value = t.source("source", sj.sources.paced(lambda n: n, rate=60.0))
-        value = t.operator("check", nap(0.025), value, processors=2)
-        value = t.operator("price", nap(0.040), value, processors=3)
+        value = t.map("check", partial(nap, 0.025), value, processors=2)
+        value = t.map("price", partial(nap, 0.040), value, processors=3)
         t.sink("out", sj.sinks.call(engine_benchmark.nothing), value)
         return t
 

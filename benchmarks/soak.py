@@ -23,17 +23,17 @@ import sojourn as sj
 from sojourn.sinks import JSONL_ROLL_BYTES
 
 
-def same(value: Any) -> tuple[Any]:
+def same(value: Any) -> Any:
     """A no-op operator."""
-    return (value,)
+    return value
 
 
 class Tally(sj.Operator):
     """Counts by key: a thousand keys, so that state stays the same size."""
 
-    def process(self, number: int) -> tuple[int]:
+    def process(self, number: int) -> int:
         self.state[number % 1000] = self.state.get(number % 1000, 0) + 1
-        return (number,)
+        return number
 
 
 def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
@@ -43,8 +43,8 @@ def soak(spark: SparkSession, minutes: float) -> dict[str, Any]:
     def topology(source: sj.Source, out: str) -> sj.Topology:
         t = sj.Topology("soak")
         numbers = t.source("source", source)
-        tally = t.operator("tally", Tally, numbers, key=lambda n: n % 1000, processors=2)
-        t.sink("out", sj.sinks.jsonl(out), t.operator("same", same, tally, processors=2))
+        tally = t.map("tally", Tally, numbers, key=lambda n: n % 1000, processors=2)
+        t.sink("out", sj.sinks.jsonl(out), t.map("same", same, tally, processors=2))
         return t
 
     with tempfile.TemporaryDirectory() as out:

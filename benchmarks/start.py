@@ -58,16 +58,16 @@ def one(first: Path) -> dict[str, float]:
     noted(module, "session", marks, "spark")
     noted(Supervisor, "_start_query", marks, "query")
 
-    def same(value: int) -> tuple[int]:
-        return (value,)
+    def same(value: int) -> int:
+        return value
 
     def last(value: int) -> None:  # noqa: ARG001
         if not first.exists():
             first.write_text(str(time.monotonic()), encoding="ascii")
 
     t = sj.Topology("start")
-    a = t.operator("a", same, t.source("source", sj.sources.paced(lambda n: n, rate=50)))
-    t.operator("c", last, t.operator("b", same, a))
+    a = t.map("a", same, t.source("source", sj.sources.paced(lambda n: n, rate=50)))
+    t.operator("c", last, t.map("b", same, a))
     with sj.start(t) as running:
         marks["executors"] = time.monotonic()
         running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)

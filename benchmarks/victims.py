@@ -1,9 +1,12 @@
-"""Which process is which part of a running topology."""
+"""Which process is which part of a running topology: for benchmarks and tests that kill some."""
 
 import contextlib
+import os
 import random
 import subprocess
 from pathlib import Path
+
+from pyspark import SparkContext
 
 from sojourn.wiring import Running
 
@@ -26,8 +29,8 @@ def worker(running: Running, vertex: str) -> int:
 
 def host(running: Running, vertex: str) -> int:
     """The process that makes its workers; beside it there may be one that merges files."""
-    below = children(executor(running, vertex))
-    return next(pid for pid in below if b"engine.executor.main" in command(pid))
+    some = children(executor(running, vertex))
+    return next(pid for pid in some if b"engine.executor.main" in command(pid))
 
 
 def nursery(running: Running, vertex: str) -> int:
@@ -39,12 +42,22 @@ def nursery(running: Running, vertex: str) -> int:
 def spark_python_worker(running: Running, vertex: str) -> int:  # noqa: ARG001  # as all are
     """The Spark Python worker of one of its tasks."""
     workers = (pid for pid in processes() if b"engine.spark.daemon" in command(pid))
-    return next(pid for pid in workers if told(pid, "comm").strip() == vertex.encode())
+    called = (pid for pid in workers if told(pid, "comm").strip() == vertex.encode())
+    return next(pid for pid in called if is_ours(pid))
 
 
 def spark_executor(running: Running, vertex: str) -> int:
     """The Spark executor, a Java process, that one of its tasks runs in."""
     return parent(parent(spark_python_worker(running, vertex)))
+
+
+def is_ours(pid: int) -> bool:
+    """Whether a process belongs to this driver's Spark, not to another on the machine: it is below
+    this one, or below an executor of this application."""
+    application = str(SparkContext.getOrCreate().applicationId).encode()
+    while pid > 1 and pid != os.getpid() and application not in command(pid):
+        pid = parent(pid)
+    return pid > 1
 
 
 def processes() -> list[int]:
@@ -53,8 +66,9 @@ def processes() -> list[int]:
 
 
 def parent(pid: int) -> int:
-    """The process above one."""
-    return int(told(pid, "status").split(b"PPid:")[1].split()[0])
+    """The process above one; 0 above one that has ended."""
+    status = told(pid, "status")
+    return int(status.split(b"PPid:")[1].split()[0]) if status else 0
 
 
 def command(pid: int) -> bytes:

@@ -11,8 +11,8 @@ Times are in milliseconds per tuple, one for each operator; an operator with bot
 
 import argparse
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import sojourn as sj
 
@@ -29,18 +29,14 @@ class Settings:
     seed: int = 0
 
 
-def work(cpu_ms: float, sleep_ms: float) -> Callable[[int], list[int]]:
-    """An operator that takes so long."""
-
-    def take(value: int) -> list[int]:
-        end = time.thread_time() + cpu_ms / 1e3
-        while time.thread_time() < end:
-            pass
-        if sleep_ms:
-            time.sleep(sleep_ms / 1e3)
-        return [value]
-
-    return take
+def work(cpu_ms: float, sleep_ms: float, value: int) -> int:
+    """The value, after so long."""
+    end = time.thread_time() + cpu_ms / 1e3
+    while time.thread_time() < end:
+        pass
+    if sleep_ms:
+        time.sleep(sleep_ms / 1e3)
+    return value
 
 
 DEFAULTS = Settings()
@@ -57,7 +53,7 @@ def topology(settings: Settings = DEFAULTS) -> sj.Topology:
     source = sj.sources.paced(lambda number: number, rate=settings.rate, seed=settings.seed)
     value = t.source("numbers", source)
     for name, cpu_ms, sleep_ms in zip(NAMES, settings.cpu, settings.sleep, strict=True):
-        value = t.operator(name, work(cpu_ms, sleep_ms), value)
+        value = t.map(name, partial(work, cpu_ms, sleep_ms), value)
     t.sink("nothing", sj.sinks.call(lambda _: None), value)
     return t
 

@@ -131,53 +131,58 @@ def messages(settings: Settings) -> tuple[Callable[[], Iterable[Any]], int | Non
     return lines, count if settings.count is None else min(count, settings.count)
 
 
-def generate(cap: int) -> Callable[[tuple[int, Any]], Iterator[Any]]:
-    """All sets of the words of a message."""
+class Generate(sj.Operator):
+    """All sets of the words of a message, of which `cap` are used at the most."""
 
-    def sets_of(message: tuple[int, Any]) -> Iterator[Any]:
+    def __init__(self, cap: int) -> None:
+        self.cap = cap
+
+    def process(self, message: tuple[int, Any]) -> Iterator[Any]:
         sign, line = message
         words = words_of(line)
-        if len(words) > cap:
+        if len(words) > self.cap:
             if sign > 0:
-                yield sj.Output("capped", {"words": len(words), "used": cap})
-            words = words[:cap]
+                yield sj.Output("capped", {"words": len(words), "used": self.cap})
+            words = words[: self.cap]
         for size in range(1, len(words) + 1):
             for found in itertools.combinations(words, size):
                 yield sign, found, 0
 
-    return sets_of
+
+class Detect(sj.Operator):
+    """Per set: how many messages have it, how many frequent sets one larger contain it. With
+    `threshold` messages a set is frequent."""
+
+    def __init__(self, threshold: int) -> None:
+        self.threshold = threshold
+
+    def process(self, change: Change) -> Iterator[Any]:
+        by, words, by_larger = change
+        count, larger = self.state.get(words, (0, 0))
+        was_frequent, was_maximal = self._kind(count, larger)
+        count, larger = count + by, larger + by_larger
+        frequent, maximal = self._kind(count, larger)
+        if count or larger:
+            self.state[words] = (count, larger)
+        else:
+            self.state.pop(words, None)
+        if frequent != was_frequent and len(words) > 1:
+            step = 1 if frequent else -1
+            for without in range(len(words)):
+                smaller = words[:without] + words[without + 1 :]
+                yield sj.Output("changed", (0, smaller, step))
+        if maximal != was_maximal:
+            yield {"words": list(words), "maximal": maximal, "count": count}
+
+    def _kind(self, count: int, larger: int) -> tuple[bool, bool]:
+        """Whether a set is frequent, and whether it is maximal."""
+        frequent = count >= self.threshold
+        return frequent, frequent and larger == 0
 
 
-def detect(threshold: int) -> type[sj.Operator]:
-    """The detector for a threshold."""
-
-    class Detect(sj.Operator):
-        """Per set: how many messages have it, how many frequent sets one larger contain it."""
-
-        def process(self, change: Change) -> Iterator[Any]:
-            by, words, by_larger = change
-            count, larger = self.state.get(words, (0, 0))
-            was_frequent, was_maximal = count >= threshold, count >= threshold and larger == 0
-            count, larger = count + by, larger + by_larger
-            frequent, maximal = count >= threshold, count >= threshold and larger == 0
-            if count or larger:
-                self.state[words] = (count, larger)
-            else:
-                self.state.pop(words, None)
-            if frequent != was_frequent and len(words) > 1:
-                step = 1 if frequent else -1
-                for without in range(len(words)):
-                    smaller = words[:without] + words[without + 1 :]
-                    yield sj.Output("changed", (0, smaller, step))
-            if maximal != was_maximal:
-                yield {"words": list(words), "maximal": maximal, "count": count}
-
-    return Detect
-
-
-def report(update: dict[str, Any]) -> list[dict[str, Any]]:
+def report(update: dict[str, Any]) -> dict[str, Any]:
     """One line of the report."""
-    return [update]
+    return update
 
 
 DEFAULTS = Settings()
@@ -209,11 +214,11 @@ def topology(settings: Settings = DEFAULTS) -> sj.Topology:
         ),
     )
     sets = t.operator(
-        "generate", generate(settings.cap), entering, leaving, on_error=settings.on_error
+        "generate", Generate(settings.cap), entering, leaving, on_error=settings.on_error
     )
-    found = t.operator("detect", detect(settings.threshold), sets, key=lambda change: change[1])
+    found = t.operator("detect", Detect(settings.threshold), sets, key=lambda change: change[1])
     t.feedback(found["changed"], found)
-    told = t.operator("report", report, found, key=lambda update: tuple(update["words"]))
+    told = t.map("report", report, found, key=lambda update: tuple(update["words"]))
     t.sink("patterns", sj.sinks.jsonl(f"{settings.out}/patterns"), told)
     t.sink("capped", sj.sinks.jsonl(f"{settings.out}/capped"), sets["capped"])
     return t

@@ -10,7 +10,6 @@ then 30, about half a minute each.
 
 import random
 import time
-from collections.abc import Iterator
 
 import sojourn as sj
 
@@ -28,33 +27,33 @@ def ask_elsewhere(mean_s: float) -> None:
     time.sleep(random.expovariate(1 / mean_s))
 
 
-def check(order: dict[str, int]) -> list[dict[str, int]]:
+def check(order: dict[str, int]) -> dict[str, int]:
     """Is the customer good for it?"""
     ask_elsewhere(0.025)
-    return [order]
+    return order
 
 
-def price(order: dict[str, int]) -> list[dict[str, int]]:
+def price(order: dict[str, int]) -> dict[str, int]:
     """What it costs today."""
     ask_elsewhere(0.040)
-    return [order | {"price": order["amount"] * 3}]
+    return order | {"price": order["amount"] * 3}
 
 
 class Book(sj.Operator):
     """Each customer's total."""
 
-    def process(self, order: dict[str, int]) -> Iterator[dict[str, int]]:
+    def process(self, order: dict[str, int]) -> dict[str, int]:
         total = self.state.get(order["customer"], 0) + order["price"]
         self.state[order["customer"]] = total
-        yield {"customer": order["customer"], "total": total}
+        return {"customer": order["customer"], "total": total}
 
 
 def topology() -> sj.Topology:
     """orders → check → price → book → totals."""
     t = sj.Topology("orders")
     orders = t.source("orders", sj.sources.paced(order, rate=RATES, count=COUNT))
-    checked = t.operator("check", check, orders, processors=2)
-    priced = t.operator("price", price, checked, processors=2)
-    booked = t.operator("book", Book, priced, key=lambda order: order["customer"], shards=64)
+    checked = t.map("check", check, orders, processors=2)
+    priced = t.map("price", price, checked, processors=2)
+    booked = t.map("book", Book, priced, key=lambda order: order["customer"], shards=64)
     t.sink("totals", sj.sinks.jsonl("out/orders"), booked)
     return t

@@ -28,12 +28,12 @@ def sort(number: int) -> list[Any]:
     return [sj.Output("even", start)] if number % 2 == 0 else [start]
 
 
-def halve(part: Part) -> list[Part]:
+def halve(part: Part) -> Part:
     """Divide by two as often as it goes."""
     number, left, factor = part
     while left % 2 == 0:
         left, factor = left // 2, factor * 2
-    return [(number, left, factor)]
+    return number, left, factor
 
 
 def divide(part: Part) -> Iterator[Any]:
@@ -63,7 +63,7 @@ def topology(count: int, rate: float, out: str) -> sj.Topology:
     t = sj.Topology("factors")
     numbers = t.source("numbers", sj.sources.paced(lambda i: 1001 + 37 * i, rate=rate, count=count))
     sorted_out = t.operator("sort", sort, numbers)
-    halved = t.operator("halve", halve, sorted_out["even"])
+    halved = t.map("halve", halve, sorted_out["even"])
     divided = t.operator("divide", divide, sorted_out, halved)
     t.feedback(divided["again"], divided)
     collected = t.operator("collect", Collect, divided, key=lambda found: found[0])

@@ -200,87 +200,80 @@ def frames(settings: Settings) -> sj.Source:
     return Frames(settings)
 
 
-def extract(settings: Settings) -> type[sj.Operator]:
-    """The extractor."""
+class Extract(sj.Operator):
+    """SIFT features of a frame, the strongest `features` of them, in parts of `part`."""
 
-    class Extract(sj.Operator):
-        """SIFT features of a frame, in parts."""
+    def __init__(self, features: int, part: int) -> None:
+        self.features, self.part = features, part
 
-        def open(self) -> None:
-            self.sift = vision().SIFT_create(nfeatures=settings.features)
+    def open(self) -> None:
+        self.sift = vision().SIFT_create(nfeatures=self.features)
 
-        def process(self, frame: tuple[int, bytes]) -> Iterator[Any]:
-            import numpy as np
+    def process(self, frame: tuple[int, bytes]) -> Iterator[tuple[int, int, bytes]]:
+        import numpy as np
 
-            cv2 = vision()
-            number, jpeg = frame
-            data = np.frombuffer(jpeg, np.uint8)
-            picture = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE) if len(data) else None
-            if picture is None:
-                raise ValueError(f"frame {number} cannot be decoded: it is broken or cut off")
-            _, features = self.sift.detectAndCompute(picture, None)
-            if features is None:
-                features = np.empty((0, 128), np.float32)
-            parts = max(1, -(-len(features) // settings.part))
-            for part in range(parts):
-                some = features[part * settings.part : (part + 1) * settings.part]
-                yield number, parts, some.astype(np.uint8).tobytes()
-
-    return Extract
+        cv2 = vision()
+        number, jpeg = frame
+        data = np.frombuffer(jpeg, np.uint8)
+        picture = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE) if len(data) else None
+        if picture is None:
+            raise ValueError(f"frame {number} cannot be decoded: it is broken or cut off")
+        _, features = self.sift.detectAndCompute(picture, None)
+        if features is None:
+            features = np.empty((0, 128), np.float32)
+        parts = max(1, -(-len(features) // self.part))
+        for part in range(parts):
+            some = features[part * self.part : (part + 1) * self.part]
+            yield number, parts, some.astype(np.uint8).tobytes()
 
 
-def match(settings: Settings) -> type[sj.Operator]:
-    """The matcher."""
+class Match(sj.Operator):
+    """Counts the features of a part that match a logo, by L2 distance."""
 
-    class Match(sj.Operator):
-        """Counts the features of a part that match a logo, by L2 distance."""
+    def __init__(self, ratio: float, distance: float) -> None:
+        self.ratio, self.distance = ratio, distance
 
-        def open(self) -> None:
-            import numpy as np
+    def open(self) -> None:
+        import numpy as np
 
-            sift = vision().SIFT_create()
-            found = [sift.detectAndCompute(logo, None)[1] for logo in logos()]
-            self.features = np.concatenate(found).astype(np.float32)
-            self.logo = np.repeat(np.arange(len(found)), [len(of) for of in found])
+        sift = vision().SIFT_create()
+        found = [sift.detectAndCompute(logo, None)[1] for logo in logos()]
+        self.features = np.concatenate(found).astype(np.float32)
+        self.logo = np.repeat(np.arange(len(found)), [len(of) for of in found])
 
-        def process(self, part: tuple[int, int, bytes]) -> Iterator[Any]:
-            import numpy as np
+    def process(self, part: tuple[int, int, bytes]) -> tuple[int, int, dict[int, int]]:
+        import numpy as np
 
-            number, parts, some = part
-            features = np.frombuffer(some, np.uint8).reshape(-1, 128).astype(np.float32)
-            squares = (features**2).sum(1)[:, None] + (self.features**2).sum(1)[None, :]
-            distances = np.sqrt(np.maximum(0, squares - 2 * features @ self.features.T))
-            counts: dict[int, int] = {}
-            for row in distances:
-                first = int(row.argmin())
-                others = row[self.logo != self.logo[first]]
-                near = row[first] < settings.distance
-                if near and row[first] < settings.ratio * others.min():
-                    logo = int(self.logo[first])
-                    counts[logo] = counts.get(logo, 0) + 1
-            yield number, parts, counts
-
-    return Match
+        number, parts, some = part
+        features = np.frombuffer(some, np.uint8).reshape(-1, 128).astype(np.float32)
+        squares = (features**2).sum(1)[:, None] + (self.features**2).sum(1)[None, :]
+        distances = np.sqrt(np.maximum(0, squares - 2 * features @ self.features.T))
+        counts: dict[int, int] = {}
+        for row in distances:
+            first = int(row.argmin())
+            others = row[self.logo != self.logo[first]]
+            if row[first] < self.distance and row[first] < self.ratio * others.min():
+                logo = int(self.logo[first])
+                counts[logo] = counts.get(logo, 0) + 1
+        return number, parts, counts
 
 
-def aggregate(settings: Settings) -> type[sj.Operator]:
-    """The aggregator."""
+class Aggregate(sj.Operator):
+    """The logos of a frame that have enough `matches`, once all of its parts are there."""
 
-    class Aggregate(sj.Operator):
-        """The logos of a frame, once all of its parts are there."""
+    def __init__(self, matches: int) -> None:
+        self.matches = matches
 
-        def process(self, part: tuple[int, int, dict[int, int]]) -> Iterator[Any]:
-            number, parts, counts = part
-            seen, total = self.state.pop(number, (0, {}))
-            for logo, count in counts.items():
-                total[logo] = total.get(logo, 0) + count
-            if seen + 1 < parts:
-                self.state[number] = (seen + 1, total)
-                return
-            found = sorted(logo for logo, count in total.items() if count >= settings.matches)
-            yield {"frame": number, "logos": found}
-
-    return Aggregate
+    def process(self, part: tuple[int, int, dict[int, int]]) -> Iterator[dict[str, Any]]:
+        number, parts, counts = part
+        seen, total = self.state.pop(number, (0, {}))
+        for logo, count in counts.items():
+            total[logo] = total.get(logo, 0) + count
+        if seen + 1 < parts:
+            self.state[number] = (seen + 1, total)
+            return
+        found = sorted(logo for logo, count in total.items() if count >= self.matches)
+        yield {"frame": number, "logos": found}
 
 
 DEFAULTS = Settings()
@@ -292,9 +285,10 @@ def topology(settings: Settings = DEFAULTS) -> sj.Topology:
     settings.check()
     t = sj.Topology("vld")
     source = t.source("frames", frames(settings))
-    features = t.operator("extract", extract(settings), source, on_error=settings.on_error)
-    matched = t.operator("match", match(settings), features)
-    found = t.operator("aggregate", aggregate(settings), matched, key=lambda part: part[0])
+    extract = Extract(settings.features, settings.part)
+    features = t.operator("extract", extract, source, on_error=settings.on_error)
+    matched = t.map("match", Match(settings.ratio, settings.distance), features)
+    found = t.operator("aggregate", Aggregate(settings.matches), matched, key=lambda part: part[0])
     t.sink("logos", sj.sinks.jsonl(settings.out), found)
     return t
 

@@ -8,7 +8,6 @@ Half-way it gives the counting operator more processors, without stopping anythi
 
 import argparse
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
@@ -24,9 +23,9 @@ def split(line: str) -> list[str]:
 class Count(sj.Operator):
     """Counts each word; the state is kept per word, and saved with every commit."""
 
-    def process(self, word: str) -> Iterator[tuple[str, int]]:
+    def process(self, word: str) -> tuple[str, int]:
         self.state[word] = self.state.get(word, 0) + 1
-        yield word, self.state[word]
+        return word, self.state[word]
 
 
 def sentences() -> list[str]:
@@ -47,7 +46,7 @@ def topology(file: str | None, rate: float, out: str) -> sj.Topology:
         source = sj.sources.lines(file, rate=rate)
     lines = t.source("lines", source)
     words = t.operator("split", split, lines)
-    counts = t.operator("count", Count, words, key=lambda word: word)
+    counts = t.map("count", Count, words, key=lambda word: word)
     t.sink("out", sj.sinks.jsonl(out), counts)
     return t
 

@@ -9,7 +9,7 @@ import statistics
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class Shape:
             made[name] = t.source(name, sj.sources.paced(_number, seed=seed, **pace))
         for name, service in self.service.items():
             onward = {r: g for (s, r), g in self.gains.items() if s == name}
-            code = nap(service, onward) if sleep else _number
+            code: Any = Nap(service, onward) if sleep else _number
             inputs = [
                 made[s] if s in self.sources else made[s][r]
                 for s, r in self.gains
@@ -114,20 +114,21 @@ def _nothing(_value: Any) -> None:
     """A result that nobody reads."""
 
 
-def nap(service: Distribution, gains: Mapping[str, float]) -> Callable[[Any], Iterator[Any]]:
-    """An operator that sleeps, and sends on as many as it should, each receiver by its name."""
-    drawn: list[float] = []
+class Nap(sj.Operator):
+    """Sleeps, and sends on as many as it should, each receiver by its name."""
 
-    def sleep(value: Any) -> Iterator[Any]:
-        if not drawn:
+    def __init__(self, service: Distribution, gains: Mapping[str, float]) -> None:
+        self.service, self.gains = service, gains
+        self.drawn: list[float] = []
+
+    def process(self, value: Any) -> Iterator[Any]:
+        if not self.drawn:
             rng = np.random.default_rng(random.getrandbits(64))
-            drawn.extend(service.draw(rng, 256).tolist())
-        time.sleep(drawn.pop())
-        for receiver, gain in gains.items():
+            self.drawn = self.service.draw(rng, 256).tolist()
+        time.sleep(self.drawn.pop())
+        for receiver, gain in self.gains.items():
             for _ in range(int(gain) + (random.random() < gain - int(gain))):
                 yield sj.Output(receiver, value)
-
-    return sleep
 
 
 def exponential(**means_s: float) -> dict[str, Distribution]:
@@ -195,22 +196,21 @@ Calls = dict[str, tuple[list[float], dict[str, int]]]  # seconds of each call, r
 
 def _called_vld() -> Calls:
     module = example("vld")
-    settings = module.Settings()
-    kinds = {"extract": module.extract, "match": module.match, "aggregate": module.aggregate}
+    operators = module.topology(module.Settings()).operators
     shown = module.logos()
     values: list[Any] = [
         (number, module.encoded(module.composed(number, 0, shown))) for number in range(0, 240, 6)
     ]
     found: Calls = {}
-    for (name, kind), receiver in zip(kinds.items(), [*list(kinds)[1:], ""], strict=True):
-        operator = kind(settings)()
+    for (name, spec), receiver in zip(operators.items(), [*operators, ""][1:], strict=True):
+        operator = spec.code
         operator.state = {}
-        if hasattr(operator, "open"):
-            operator.open()
+        operator.open()
         seconds, made = [], []
         for value in values:
             began = time.perf_counter()
-            made += list(operator.process(value))
+            result = operator.process(value)
+            made += [result] if spec.emits == "one" else list(result)
             seconds.append(time.perf_counter() - began)
         found[name] = seconds, {receiver: len(made)} if receiver else {}
         values = made
@@ -221,7 +221,7 @@ def _called_fpd() -> Calls:
     module = example("fpd")
     settings = module.Settings(window=2_000)
     zipf = module.Zipf(settings.vocabulary, settings.seed)
-    generate, detect = module.generate(settings.cap), module.detect(settings.threshold)()
+    generate, detect = module.Generate(settings.cap), module.Detect(settings.threshold)
     detect.state = {}
     found: Calls = {
         "generate": ([], {"detect": 0}),
@@ -235,7 +235,9 @@ def _called_fpd() -> Calls:
             messages.append((-1, zipf.message(number - settings.window)))
         for message in messages:
             began = clock()
-            changes = [made for made in generate(message) if not isinstance(made, sj.Output)]
+            changes = [
+                made for made in generate.process(message) if not isinstance(made, sj.Output)
+            ]
             found["generate"][0].append(clock() - began)
             found["generate"][1]["detect"] += len(changes)
             while changes:

@@ -9,6 +9,9 @@ a clock that the test sets. Operators run as in a worker, with the same state, t
     assert bench.state("count") == {"to": 1, "be": 1}
 """
 
+import contextlib
+import copy
+import sys
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,8 +24,10 @@ from sojourn.engine.worker import values
 from sojourn.engine.worker.code import OperatorCode, Shared
 from sojourn.engine.worker.keys import key_hash, key_of
 from sojourn.engine.worker.router import broadcast_of
+from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
 from sojourn.operators import Output
+from sojourn.sinks import Sink, publish
 from sojourn.topology import OperatorSpec, SinkSpec, Topology
 from sojourn.units import parse_duration
 
@@ -48,8 +53,8 @@ class Step:
 
 class Bench:
     """A topology under test. What reaches a sink is in `outputs`, by the sink's name; nothing is
-    written. Tuples that failed where `on_error` says to go on are in `failed`. `now` is the time,
-    in seconds as `time.time` counts them."""
+    written unless `publish` is called. Tuples that failed where `on_error` says to go on are in
+    `failed`. `now` is the time, in seconds as `time.time` counts them."""
 
     def __init__(self, topology: Topology, now: float = 0.0) -> None:
         topology.check()
@@ -58,25 +63,13 @@ class Bench:
         self.failed: list[Step] = []
         self.waiting: deque[tuple[str, bool, bytes]] = deque()
         self._sources: dict[str, Any] = {}
-        self._codes: dict[str, OperatorCode] = {}
+        self._published = dict.fromkeys(topology.sinks, 0)
+        self._publications = 0
         heads = chained_to(topology)
         self._on_error = {
             name: topology.operators[heads.get(name, name)].on_error for name in topology.operators
         }
-        for name, spec in topology.operators.items():
-            keep_going = self._on_error[name] != "fail"
-            shared = Shared(in_threads=True)  # so that instances are copied
-            self._codes[name] = OperatorCode(
-                spec.code,
-                name,
-                shared,
-                keep_going,
-                spec.emits,
-                spec.key,
-                spec.ttl_s,
-                self._clock,
-                spec.broadcast,
-            )
+        self._codes = {name: self._made(spec, {}) for name, spec in topology.operators.items()}
 
     def send(self, source: str, *given: Any) -> None:
         """Let values come as if from a source. They wait until `step` or `run`."""
@@ -140,6 +133,32 @@ class Bench:
         self.now = end
         return steps + self.run()
 
+    def restart(self, down: float | str = 0) -> None:
+        """Stop the topology, and start it again from its checkpoint after it was `down` for so
+        long: operators are closed and made anew, with the state and timers that they had. Tuples
+        that wait still do."""
+        self.now += parse_duration(down, "down")
+        self.close()
+        for name, old in self._codes.items():
+            states = {part: State.unpacked(s.packed()) for part, s in old.shared.states.items()}
+            new = self._codes[name] = self._made(self.topology.operators[name], states)
+            for shard in old.own:
+                new.give(m.GiveShard(shard, None))
+            new.tell(m.decode_change(broadcast_of(name, pair)) for pair in old.table.items())
+
+    def publish(self) -> None:
+        """Have every sink write what has reached it since the last time, as it does when the
+        topology stops: results are then in its files, on the console, or wherever it puts them."""
+        self._publications += 1
+        for name, spec in self.topology.sinks.items():
+            sink = copy.deepcopy(spec.sink)  # the topology's own may still be started
+            sink.open(0, self._publications)
+            with contextlib.closing(sink):
+                for value in self.outputs[name][self._published[name] :]:
+                    self._write(spec, sink, value)
+                self._published[name] = len(self.outputs[name])
+                publish(sink.cut(last=True)().publish)
+
     def state(self, operator: str) -> dict[Any, Any]:
         """What an operator keeps, by key."""
         states = self._code(operator).shared.states
@@ -171,6 +190,32 @@ class Bench:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _made(self, spec: OperatorSpec, states: dict[int, State]) -> OperatorCode:
+        keep_going = self._on_error[spec.name] != "fail"
+        shared = Shared(states, in_threads=True)  # so that instances are copied
+        return OperatorCode(
+            spec.code,
+            spec.name,
+            shared,
+            keep_going,
+            spec.emits,
+            spec.key,
+            spec.ttl_s,
+            self._clock,
+            spec.broadcast,
+        )
+
+    def _write(self, spec: SinkSpec, sink: Sink, value: Any) -> None:
+        try:
+            text = sink.write(value)
+        except Exception as error:  # whatever a user's sink raises meets on_error
+            if spec.on_error == "fail":
+                raise
+            self.failed.append(Step(spec.name, value, (), error))
+            return
+        if text is not None:
+            sys.stdout.write(f"{text}\n")
 
     def _clock(self) -> float:
         return self.now

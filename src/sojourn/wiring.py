@@ -203,7 +203,7 @@ class Running:
 
     def await_idle(self, timeout_s: float | None = None) -> bool:
         """Wait until finite sources are exhausted and everything derived from them is processed.
-        Returns whether that came in time."""
+        Returns whether that came in time, and before the topology was told to stop."""
         return self.engine.await_idle(timeout_s)
 
     def await_commit(self, timeout_s: float = 60.0) -> bool:

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sojourn.engine.spark.session import session
+from sojourn.wiring import Running
 
 SLOTS = 12
 
@@ -77,6 +78,12 @@ def results(directory: Path) -> list[Any]:
     for path in sorted(directory.glob("*.jsonl")):
         found += [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return found
+
+
+def await_results(running: Running, directory: Path, count: int = 1) -> None:
+    """Return when a JSONL sink has published so many; commits show them."""
+    while len(results(directory)) < count:
+        assert running.await_commit(60)
 
 
 def once(there: Path, values: Iterable[Any]) -> Iterator[Any]:

@@ -11,13 +11,19 @@ from test_topologies import WORDS, check_counts
 
 from sojourn.engine.spark.standalone import StandaloneCluster
 
+HERE = Path(__file__).parent
 DRIVER = """
-import os, signal, subprocess, sys
-sys.path[:0] = [{here!r}]
+import os, signal, sys
+sys.path[:0] = {path!r}
 from pathlib import Path
 import sojourn as sj
 from pyspark.sql import SparkSession
 from test_topologies import LINES, wordcount
+from victims import spark_executor
+
+def start():
+    \"""The number of the query, which Spark's checkpoint is named for.\"""
+    return max((int(path.name) for path in Path({checkpoint!r}).glob("spark/*")), default=None)
 
 if __name__ == "__main__":
     builder = sj.configure(SparkSession.builder.master({url!r}).appName("cluster"))
@@ -35,24 +41,19 @@ if __name__ == "__main__":
         topology, spark=spark, checkpoint={checkpoint!r}, settings=settings
     ) as running:
         print("up", flush=True)
-        running.engine.hub.wait(lambda: running.committed >= 1, 60)
-        first = running.engine.hub.epoch
+        assert running.await_commit()
+        first = start()
         running.resize({{"count": 4}})
-        hub = running.engine.hub
-        hub.wait(lambda: hub.epoch > first and hub.complete(), 60)
-        print("moved", running.engine.hub.epoch - first, "restarts before", running.restarts)
-        asked = 0
-        while running.allocation()["count"] != 4 and asked < 300:  # workers take a moment
-            running.engine.hub.wait(lambda: False, 0.1)
-            asked += 1
+        while start() in (None, first):
+            assert running.await_commit(120)
+        print("moved", start() - first, "restarts before", running.restarts)
+        while running.allocation()["count"] != 4:  # workers take a moment
+            assert running.await_commit(120)
         print("processors", running.allocation()["count"])
-        listed = subprocess.run(
-            ["pgrep", "-f", "CoarseGrainedExecutorBackend"], capture_output=True, text=True
-        )
-        victim = int(listed.stdout.split()[-1])
-        os.kill(victim, signal.SIGKILL)
+        os.kill(spark_executor(running, "count"), signal.SIGKILL)
         print("killed", flush=True)
-        assert running.engine.hub.wait(lambda: running.restarts > 0, 60)
+        while running.restarts == 0:
+            assert running.await_commit(120)
         assert running.await_idle(120)
         print("restarts", running.restarts, flush=True)
     spark.stop()
@@ -67,7 +68,7 @@ def test_a_cluster_runs_the_same_and_survives_a_killed_spark_executor(tmp_path: 
         script = tmp_path / "driver.py"
         script.write_text(
             DRIVER.format(
-                here=str(Path(__file__).parent),
+                path=[str(HERE), str(HERE.parents[1] / "benchmarks")],
                 url=cluster.url,
                 out=str(out),
                 checkpoint=str(tmp_path / "checkpoint"),

@@ -1,6 +1,7 @@
 """Commits on real Spark: under overload, at the end of Spark's batch, when machines change, when a
 tuple fails, when the disk is full."""
 
+import contextlib
 import errno
 import itertools
 import os
@@ -12,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import once, results
+from conftest import await_results, once, results
 from pyspark.sql import SparkSession
 from test_topologies import LINES, WORDS, Round, check_counts, wordcount
 
 import sojourn as sj
 from sojourn.engine.driver import commit
+from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.driver.record import last_record, write_record
 from sojourn.engine.worker import values
 from sojourn.errors import TopologyFailed
+from sojourn.settings import EngineSettings
 
 
 def nap(value: tuple[int, bytes]) -> list[int]:
@@ -57,7 +60,7 @@ def test_an_overloaded_topology_commits_stops_and_goes_on(
         checkpoint=checkpoint,
         settings={"commit": 0.5, "drain": 0.2, "maxQueue": 500},
     )
-    assert running.engine.hub.wait(lambda: len(results(tmp_path / "out")) > 100, 60)
+    await_results(running, tmp_path / "out", 101)
     sample = running.samples().vertices["nap"]
     running.stop()
     assert sample.queue < 1_000  # a commit reads no more than there is room for
@@ -82,7 +85,8 @@ def test_whenever_it_stops_all_that_is_committed_is_published(
             t, spark=spark, checkpoint=checkpoint, settings={"commit": 0.1, "drain": 0.0}
         )
         begun = running.committed
-        assert running.engine.hub.wait(lambda: running.committed > begun + 3, 60)  # noqa: B023
+        while running.committed <= begun + 3:
+            assert running.await_commit(60)
         running.stop()
         found = results(out)
         assert found == list(range(len(found)))
@@ -128,12 +132,16 @@ def test_a_relocation_repeats_nothing(spark: SparkSession, tmp_path: Path) -> No
     t = sj.Topology("numbers")
     source = t.source("numbers", sj.sources.iterable(lambda: range(900), rate=150))
     t.sink("out", sj.sinks.call(note), t.operator("same", lambda n: [n], source, processors=2))
-    with sj.start(t, spark=spark, settings={"commit": 1}) as running:
+    engine = SparkEngine(t, None, None, spark, EngineSettings(commit_s=0.5))
+    with contextlib.ExitStack() as after:
+        after.callback(engine.stop)
         for _ in range(2):
-            assert running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 60)
-            running.engine.relocate()
-        assert running.await_idle(60)
-        assert running.restarts == 0
+            assert engine.await_commit(60)
+            while not seen.exists():
+                assert engine.await_commit(60)
+            engine.relocate()
+        assert engine.await_idle(60)
+        assert engine.restarts == 0
     assert sorted(map(int, seen.read_text(encoding="utf-8").split())) == list(range(900))
 
 
@@ -244,7 +252,8 @@ def test_what_only_passes_a_level_does_not_wait_behind_its_slow_operator(
     joined = t.operator("join", lambda n: [n], slow, few)
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), joined)
     with sj.start(t, spark=spark, settings={"commit": 0.5, "maxQueue": 20}) as running:
-        assert running.engine.hub.wait(lambda: len(results(tmp_path / "out")) == 50, 60)
+        await_results(running, tmp_path / "out", 50)
+        assert len(results(tmp_path / "out")) == 50
         go.touch()
         assert running.await_idle(60)
     assert Counter(results(tmp_path / "out")) == Counter([*range(50), *[10_000] * 1000])
@@ -288,9 +297,9 @@ def test_state_survives_many_commits_and_merges_and_another_number_of_executors(
     with sj.start(
         topology, spark=spark, checkpoint=checkpoint, settings={"commit": 0.1}
     ) as running:
-        assert running.engine.hub.wait(lambda: running.committed >= 15, 60)
         folder = checkpoint / "sojourn" / "state" / "count" / "0"
-        assert running.engine.hub.wait(lambda: any(folder.glob("*.merged")), 30)
+        while running.committed < 15 or not any(folder.glob("*.merged")):
+            assert running.await_commit(60)
     again = wordcount(out, LINES, 400, processors=2, executors=2)
     with sj.start(again, spark=spark, checkpoint=checkpoint, settings={"commit": 0.2}) as running:
         assert running.await_idle(60)
@@ -320,15 +329,9 @@ def test_an_overloaded_loop_with_two_sources_gets_over_the_end_of_a_batch(
     checkpoint = tmp_path / "checkpoint"
     settings = {"commit": 0.5, "batch": 4, "maxQueue": 50, "maxBundle": 20, "drain": 0.0}
     running = sj.start(t, spark=spark, checkpoint=checkpoint, settings=settings)
-    batches = [0]
-
-    def over() -> bool:
-        batches.append(running.engine.hub.handled_batch)
-        return max(batches) >= 1  # the second one is over as well
-
-    assert running.engine.hub.wait(over, 60)
-    before = len(results(tmp_path / "out"))
-    assert running.engine.hub.wait(lambda: len(results(tmp_path / "out")) > before, 60)
+    while not any(checkpoint.glob("spark/*/commits/1")):  # Spark's second batch is over as well
+        assert running.await_commit(60)
+    await_results(running, tmp_path / "out", len(results(tmp_path / "out")) + 1)
     assert running.restarts == 0
     running.stop()
     found = Counter(results(tmp_path / "out"))

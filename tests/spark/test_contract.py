@@ -122,7 +122,7 @@ def test_a_row_makes_the_clock_sleep(spark: SparkSession, tmp_path: Path) -> Non
     query = start(clock, clock.rows(1).mapInArrow(noting(str(notes)), SCHEMA), 3)
     try:
         await_file(notes / "0-0-start", query)
-        clock.made.sleep(module._AWAKE_S + 0.1)
+        clock.made.sleep(module.AWAKE_S + 0.1)
         await_file(notes / "0-0-end", query)
         assert not (notes / "0-0-row").exists()
         await_file(notes / "1-0-start", query)

@@ -1,21 +1,35 @@
-"""The papers' applications on Spark, with their answers checked."""
+"""The examples on Spark, as a user runs them, and the papers' applications with their answers
+checked."""
 
 import json
 from pathlib import Path
-from typing import Any
 
 import chain
 import fpd
 import lab
+import pytest
 import shapes
 import vld
 from conftest import results
 from pyspark.sql import SparkSession
 from test_fpd import mined
-from test_vld import filmed, opened
+from test_vld import filmed
+from transcripts import EXAMPLES, ROOT, play, shell
 
 import sojourn as sj
 from sojourn.settings import ControlSettings
+from sojourn.testing import Bench
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "orders"])
+def test_an_example_shows_what_is_expected(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each in a driver of its own. `orders` takes a minute and a half, and has what is expected of
+    it from the bench alone."""
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    play(name, shell)
 
 
 def test_frequent_patterns_equal_those_of_an_independent_miner(
@@ -73,20 +87,18 @@ def test_what_a_video_that_is_cut_off_lacks_becomes_dead_letters(
     settings = vld.Settings(
         rate=20.0, out=str(tmp_path / "out"), video=str(path), on_error="dead-letter"
     )
-    read = [value for value, _ in vld.frames(settings).read(None)]
-    broken = [number for number, jpeg in read if not jpeg]
-    assert broken
-    expected: list[Any] = [value for value in read if value[1]]
-    for make in (vld.extract, vld.match, vld.aggregate):
-        operator = opened(make(settings))
-        expected = [made for value in expected for made in operator.process(value)]
-    checkpoint = tmp_path / "checkpoint"
-    with sj.start(vld.topology(settings), spark=spark, checkpoint=checkpoint) as running:
+    topology, checkpoint = vld.topology(settings), tmp_path / "checkpoint"
+    bench = Bench(topology)
+    bench.read("frames")
+    bench.run()
+    assert bench.failed
+    with sj.start(topology, spark=spark, checkpoint=checkpoint) as running:
         assert running.await_idle(120)
-        assert running.samples().vertices["extract"].dropped == len(broken)
-    assert sorted(vld.results(settings.out), key=lambda one: one["frame"]) == expected
+        assert running.samples().vertices["extract"].dropped == len(bench.failed)
+    found = sorted(vld.results(settings.out), key=lambda one: int(one["frame"]))
+    assert found == bench.outputs["logos"]
     letters = results(checkpoint / "sojourn" / "dead-letters" / "extract")
-    assert len(letters) == len(broken)
+    assert len(letters) == len(bench.failed)
 
 
 def test_a_chain_sleeps_for_its_times(spark: SparkSession) -> None:

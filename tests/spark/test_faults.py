@@ -1,6 +1,7 @@
 """Faults, caused for real under load with keyed state: afterwards counts equal the truth, files
 hold each result once, and per-key order was kept."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -13,61 +14,32 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from conftest import await_exit, executors, once, results
+from conftest import await_exit, await_results, executors, once, results
 from pyspark.sql import SparkSession
 from test_topologies import LINES, WORDS, check_counts, wordcount
+from victims import executor, nursery, spark_python_worker, worker
 
 import sojourn as sj
 from sojourn.engine.driver import commit
+from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.spark.task import sockets
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import encode, send_frame
 from sojourn.engine.wire.spec import Attach
 from sojourn.errors import TopologyFailed
+from sojourn.settings import EngineSettings
 from sojourn.sinks import publish
 from sojourn.wiring import Running
-
-
-def children(pid: int) -> list[int]:
-    listed = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    return [int(child) for child in listed.stdout.split()]
-
-
-def executor_of(running: Running, vertex: str) -> int:
-    return next(h.pid for h in running.engine.hub.members.values() if h.vertex == vertex)
-
-
-def worker_of(running: Running, vertex: str) -> int:
-    below = children(executor_of(running, vertex))  # the host, and perhaps one that merges files
-    mark = b"engine.executor.main"
-    host = next(pid for pid in below if mark in Path(f"/proc/{pid}/cmdline").read_bytes())
-    return children(host)[0]
-
-
-def nursery_of(running: Running, vertex: str) -> int:
-    status = Path(f"/proc/{executor_of(running, vertex)}/status").read_text(encoding="utf-8")
-    return int(status.split("PPid:")[1].split()[0])
-
-
-def spark_python_worker(running: Running, vertex: str) -> int:
-    """The one of this vertex's task."""
-    gateway: Any = running.engine.spark.sparkContext._gateway
-    workers = [worker for daemon in children(gateway.proc.pid) for worker in children(daemon)]
-    return next(pid for pid in workers if comm(pid) == vertex)
-
-
-def comm(pid: int) -> str:
-    return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
 
 
 @pytest.mark.parametrize(
     ("victim", "vertex", "restarts"),
     [
-        (worker_of, "count", 1),
-        (worker_of, "split", 0),
-        (executor_of, "count", 1),
-        (executor_of, "lines", 1),
-        (executor_of, "out", 1),
+        (worker, "count", 1),
+        (worker, "split", 0),
+        (executor, "count", 1),
+        (executor, "lines", 1),
+        (executor, "out", 1),
         (spark_python_worker, "split", 1),
     ],
     ids=["keyed worker", "worker", "executor", "source", "sink", "Spark Python worker"],
@@ -80,9 +52,8 @@ def test_a_kill_loses_and_repeats_nothing(
     restarts: int,
 ) -> None:
     topology = wordcount(tmp_path, LINES, 150, processors=2)
-    with sj.start(topology, spark=spark, settings={"commit": 1}) as running:
-        assert running.engine.hub.wait(lambda: running.committed >= 1, 30)
-        assert running.engine.hub.wait(lambda: bool(running.engine.hub.tracker.completed), 30)
+    with sj.start(topology, spark=spark, settings={"commit": 0.5}) as running:
+        await_results(running, tmp_path)
         os.kill(victim(running, vertex), signal.SIGKILL)
         assert running.await_idle(90)
         assert running.restarts == restarts
@@ -91,15 +62,15 @@ def test_a_kill_loses_and_repeats_nothing(
 
 def test_a_dead_nursery_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
     topology = wordcount(tmp_path, LINES, 150, processors=2)
-    with sj.start(topology, spark=spark, settings={"commit": 1}) as running:
-        assert running.engine.hub.wait(lambda: running.committed >= 1, 30)
-        nursery = nursery_of(running, "count")
-        os.kill(nursery, signal.SIGKILL)
-        await_exit(nursery)
-        os.kill(executor_of(running, "count"), signal.SIGKILL)
+    with sj.start(topology, spark=spark, settings={"commit": 0.5}) as running:
+        assert running.await_commit(30)
+        dead = nursery(running, "count")
+        os.kill(dead, signal.SIGKILL)
+        await_exit(dead)
+        os.kill(executor(running, "count"), signal.SIGKILL)
         assert running.await_idle(90)
         assert running.restarts == 1
-        assert nursery_of(running, "count") != nursery
+        assert nursery(running, "count") not in (dead, executor(running, "count"))
     check_counts(results(tmp_path), WORDS)
 
 
@@ -172,8 +143,12 @@ def test_a_tuple_that_kills_a_sink_is_named(spark: SparkSession, tmp_path: Path)
 def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with sj.start(wordcount(tmp_path, LINES, 300, processors=2), spark=spark) as running:
-        directory = sockets(f"{running.engine.plan.run}-{running.engine.hub.epoch}")
+    """Not even one who knows all that is no secret, which only the engine itself can tell."""
+    topology = wordcount(tmp_path, LINES, 300, processors=2)
+    engine = SparkEngine(topology, None, None, spark, EngineSettings())
+    with contextlib.ExitStack() as after:
+        after.callback(engine.stop)
+        directory = sockets(f"{engine.plan.run}-{engine.hub.epoch}")
         assert directory.stat().st_mode & 0o077 == 0
         for path in directory.iterdir():
             with socket.socket(socket.AF_UNIX) as sock:
@@ -184,8 +159,8 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
             with socket.socket(socket.AF_UNIX) as sock:
                 sock.connect(str(path))
                 send_frame(sock, b"\xc1 no message at all")
-        members = set(running.engine.hub.members)
-        keys = running.engine.hub.channel.keys
+        members = set(engine.hub.members)
+        keys = engine.hub.channel.keys
         context = zmq.Context()
         for with_keys in (False, True):
             stranger = context.socket(zmq.DEALER)
@@ -206,9 +181,9 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
             monitor.close()
             stranger.close()
         context.term()
-        assert set(running.engine.hub.members) == members
-        assert running.await_idle(60)
-        assert running.restarts == 0
+        assert set(engine.hub.members) == members
+        assert engine.await_idle(60)
+        assert engine.restarts == 0
     check_counts(results(tmp_path), WORDS)
 
 
@@ -231,7 +206,7 @@ if __name__ == "__main__":
     with sj.start(topology, checkpoint={checkpoint!r}, settings={{"commit": 1}}) as running:
         print("up", flush=True)
         while running.committed < {commits}:
-            running.engine.hub.wait(lambda: False, 0.1)
+            assert running.await_commit()
         print("saved", flush=True)
         assert running.await_idle(90)
 """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from conftest import await_exit, results
 from pyspark.sql import SparkSession
-from test_faults import executor_of, worker_of
+from victims import executor, worker
 
 import sojourn as sj
 from sojourn import windows
@@ -50,8 +50,8 @@ def test_timers_fire_once_whatever_is_killed_and_are_waited_for(
     with sj.start(
         gathering(tmp_path / "out", 0.05), spark=spark, settings={"commit": 0.3}
     ) as running:
-        assert running.engine.hub.wait(lambda: running.committed >= 2, 30)
-        os.kill(executor_of(running, "gather"), signal.SIGKILL)
+        assert running.await_commit(30)
+        os.kill(executor(running, "gather"), signal.SIGKILL)
         running.resize({"gather": 3})
         assert running.await_idle(60)
         assert running.restarts == 1
@@ -112,9 +112,9 @@ def test_tuples_that_wait_elsewhere_share_a_worker(spark: SparkSession, tmp_path
     found = t.operator("fetch", fetch, numbers, concurrency=10, processors=12)
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), found)
     with sj.start(t, spark=spark, settings={"commit": 0.5}) as running:
-        assert running.engine.hub.wait(lambda: running.committed >= 2, 30)
+        assert running.await_commit(30)
         assert running.allocation() == {"fetch": 12}
-        pid = worker_of(running, "fetch")
+        pid = worker(running, "fetch")
         os.kill(pid, signal.SIGKILL)
         await_exit(pid)
         running.resize({"fetch": 25})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import once, results
+from conftest import await_results, once, results
 from pyspark.sql import SparkSession
 
 import sojourn as sj
@@ -60,11 +60,11 @@ def test_counts_are_exact_over_commits_and_resizes(
     spark: SparkSession, tmp_path: Path, count: dict[str, Any]
 ) -> None:
     with sj.start(
-        wordcount(tmp_path, LINES, 150, **count), spark=spark, settings={"commit": 1}
+        wordcount(tmp_path, LINES, 150, **count), spark=spark, settings={"commit": 0.5}
     ) as running:
-        assert running.engine.hub.wait(lambda: running.committed >= 1, 30)
+        assert running.await_commit(30)
         running.resize({"count": 5, "split": 4})
-        assert running.engine.hub.wait(lambda: running.committed >= 3, 30)
+        assert running.await_commit(30)
         running.resize({"count": 2, "split": 1})
         assert running.await_idle(60)
         assert running.allocation() == {"split": 1, "count": 2}
@@ -77,10 +77,9 @@ def test_a_topology_started_again_goes_on_where_it_was(spark: SparkSession, tmp_
     out, checkpoint = tmp_path / "out", tmp_path / "checkpoint"
     for executors in (1, 2):
         topology = wordcount(out, LINES, 400, executors=executors, processors=2)
-        running = sj.start(topology, spark=spark, checkpoint=checkpoint)
+        running = sj.start(topology, spark=spark, checkpoint=checkpoint, settings={"commit": 0.2})
         if executors == 1:
-            tracker = running.engine.hub.tracker
-            assert running.engine.hub.wait(lambda tracker=tracker: bool(tracker.completed), 30)  # type: ignore[misc]
+            await_results(running, out)
         else:
             assert running.await_idle(60)
         running.stop()
@@ -282,7 +281,7 @@ def test_a_source_says_how_far_it_is_behind(spark: SparkSession, tmp_path: Path)
         while lag < 3 or rate is None:
             sample = running.samples().vertices["numbers"]
             lag, rate = sample.lag_s or 0.0, sample.arrival_rate
-            running.engine.hub.wait(lambda: False, 1.0)
+            assert not running.await_idle(1.0)
         assert 50 < rate < 150
     finally:
         running.__exit__(ValueError, None, None)  # there is no need to drain it
@@ -303,10 +302,11 @@ def test_a_failure_while_it_stops_is_told(spark: SparkSession, tmp_path: Path) -
     source = t.source("numbers", sj.sources.iterable(lambda: range(20)))
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), t.operator("late", late, source))
     running = sj.start(t, spark=spark)
-    assert running.engine.hub.wait(reached.exists, 30)
+    while not reached.exists():
+        assert not running.await_idle(0.1)
 
     def tell() -> None:
-        running.engine.supervisor.stopping.wait()
+        assert not running.wait(), "it returns when the topology is told to stop"
         stopping.touch()
 
     threading.Thread(target=tell).start()
@@ -375,11 +375,11 @@ def test_operators_that_share_workers(spark: SparkSession, tmp_path: Path) -> No
     t.sink("counts", sj.sinks.jsonl(tmp_path / "counts"), counts)
     t.sink("animals", sj.sinks.jsonl(tmp_path / "animals"), loud["animals"])
     with sj.start(t, spark=spark) as running:
-        assert len(running.engine.hub.layout.places) == 5
         running.resize({"split": 3})
         with pytest.raises(sj.InputError, match="'shout' shares the workers of 'split'"):
             running.resize({"shout": 2})
         assert running.await_idle(60)
+        assert running.allocation() == {"split": 3, "count": 2}
         vertices = running.samples().vertices
     check_counts(results(tmp_path / "counts"), [word.upper() for word in WORDS])
     assert results(tmp_path / "animals") == ["fox"] * WORDS.count("fox")

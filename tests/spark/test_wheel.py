@@ -25,7 +25,8 @@ def test_the_wheel_runs_the_readme_program(tmp_path: Path) -> None:
     (wheel,) = (tmp_path / "wheel").glob("sojourn-*.whl")
     home = tmp_path / "env"
     venv.create(home, with_pip=False, symlinks=True)
-    # What it depends on is there already and too large to install again; it is found last.
+    # What it depends on is there already and too large to install again; it is found last. That all
+    # of it is asked for, tests/unit/test_dependencies.py proves.
     (site,) = (home / "lib").glob("python*/site-packages")
     (site / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
     subprocess.run([*pip, "--python", home, "install", "--no-deps", wheel], check=True)

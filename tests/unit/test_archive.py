@@ -6,7 +6,7 @@ import pytest
 
 from sojourn.engine.spark import archive
 
-WHOLE = archive._MAGIC + bytes(100)
+WHOLE = archive.MAGIC + bytes(100)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_another_java_has_its_own(java: Path, tmp_path: Path) -> None:
         write, _ = archive.class_options(java, tmp_path / "cache")
         written(write).write_bytes(WHOLE)
     archive.class_options(java, tmp_path / "cache")
-    assert len(list((tmp_path / "cache" / "classes").iterdir())) == archive._KEPT
+    assert len(list((tmp_path / "cache" / "classes").iterdir())) == archive.KEPT
 
 
 def test_without_javas_own_archive_there_is_none(java: Path, tmp_path: Path) -> None:

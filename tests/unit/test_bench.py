@@ -95,6 +95,91 @@ def test_benches_do_not_share_operators() -> None:
         assert bench.outputs["out"] == [1]
 
 
+def test_a_restart_keeps_state_and_timers_and_nothing_else() -> None:
+    t = sj.Topology("restarted")
+    source = t.source("words", numbers())
+    counts = t.operator("count", Count, source, key=lambda word: word)
+    t.sink("out", sj.sinks.call(print), counts, t.operator("kept", Kept(), source))
+    t.sink("told", sj.sinks.call(print), counts["told"])
+    bench = Bench(t)
+    bench.send("words", "a")
+    bench.run()
+    bench.send("words", "a")
+    bench.restart(down="50s")
+    assert bench.state("count") == {"a": 1}
+    assert bench.timers("count") == [Timer("a", "tell", 60.0)]
+    bench.run()
+    assert bench.outputs["out"] == [("a", 1), 1, ("a", 2), 1], "'kept' has begun anew"
+    bench.restart()
+    assert bench.timers("count") == [Timer("a", "tell", 110.0)]
+    bench.advance(60)
+    assert bench.outputs["told"] == [("tell", "a", 2)]
+
+
+class Careful(sj.Operator):
+    """Notes when it is opened and closed."""
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+
+    def open(self) -> None:
+        (self.notes / f"opened-{len(list(self.notes.iterdir()))}").touch()
+
+    def close(self) -> None:
+        (self.notes / f"closed-{len(list(self.notes.iterdir()))}").touch()
+
+    def process(self, value: Any) -> list[Any]:
+        return [value]
+
+
+def test_operators_are_closed_before_they_are_made_anew(tmp_path: Path) -> None:
+    t = sj.Topology("careful")
+    t.operator("careful", Careful(tmp_path), t.source("n", numbers()))
+    with Bench(t) as bench:
+        bench.restart()
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == ["closed-1", "closed-3", "opened-0", "opened-2"]
+
+
+def test_sinks_write_what_has_reached_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called: list[int] = []
+    t = sj.Topology("published")
+    source = t.source("n", numbers())
+    t.sink("files", sj.sinks.jsonl(tmp_path), source)
+    t.sink("shown", sj.sinks.console(), source)
+    t.sink("called", sj.sinks.call(called.append), source)
+    bench = Bench(t)
+    for value in (1, 2):
+        bench.send("n", value)
+        bench.run()
+        assert len(list(tmp_path.glob("*.jsonl"))) == value - 1, "nothing is written before"
+        bench.publish()
+    bench.publish()
+    written = [path.read_text(encoding="utf-8") for path in sorted(tmp_path.glob("*.jsonl"))]
+    assert (written, called, capsys.readouterr().out) == (["1\n", "2\n"], [1, 2], "1\n2\n")
+    assert not (tmp_path / "_staging").exists()
+
+
+def test_what_a_sink_cannot_write_meets_on_error(tmp_path: Path) -> None:
+    for on_error in ("fail", "skip"):
+        t = sj.Topology("odd")
+        sink = sj.sinks.jsonl(tmp_path / on_error)
+        t.sink("out", sink, t.source("n", numbers()), on_error=on_error)
+        bench = Bench(t)
+        bench.send("n", {1j: 2}, 3)
+        bench.run()
+        if on_error == "fail":
+            with pytest.raises(TypeError):
+                bench.publish()
+            continue
+        bench.publish()
+        assert [(step.vertex, step.value) for step in bench.failed] == [("out", {1j: 2})]
+        (path,) = (tmp_path / on_error).glob("*.jsonl")
+        assert path.read_text(encoding="utf-8") == "3\n"
+
+
 def numbers() -> sj.Source:
     return sj.sources.iterable(tuple)
 

@@ -67,6 +67,8 @@ def test_the_last_value_of_each_key_is_there_for_every_tuple() -> None:
         bench.send("orders", ("tea", 3), ("pot", 1))
         assert bench.run()[1] == Step("price", ("tea", 2), ())
         assert bench.broadcast("price") == {"tea": 4}
+        bench.restart()
+        assert bench.broadcast("price") == {"tea": 4}
         expected = [("tea", 0), ("tea", 6), ("pot", 9), ("tea", 12), ("pot", 0)]
         assert bench.outputs["out"] == expected
 

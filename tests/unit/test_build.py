@@ -6,7 +6,7 @@ from typing import Any
 import cloudpickle
 
 import sojourn as sj
-from sojourn.engine.driver.build import _own_modules_by_value, pickled
+from sojourn.engine.driver.build import own_modules_by_value, pickled
 
 
 def topology() -> sj.Topology:
@@ -22,7 +22,7 @@ def test_a_topology_started_in_another_thread_waits_for_the_register() -> None:
     """Cloudpickle's list of modules to be sent by value is one for all threads."""
     sent: list[dict[str, bytes]] = []
     thread = threading.Thread(target=lambda: sent.append(pickled(topology())))
-    with _own_modules_by_value():
+    with own_modules_by_value():
         thread.start()
         thread.join(0.2)
         assert thread.is_alive()

@@ -311,7 +311,7 @@ class Network:
     def _deliver(self, way: tuple[str, str]) -> None:
         opened = SEAL.opened(self.rows[way].popleft())
         assert opened is not None
-        self.nodes[way[1]].receiver._hand_on(opened)
+        self.nodes[way[1]].receiver.hand_on(opened)
 
     def _order(self, node: Node) -> None:
         match self.orders[node.name].popleft():

@@ -76,7 +76,7 @@ def test_large_values_are_read_ahead_as_bytes_allow() -> None:
 def test_small_values_are_read_far_ahead() -> None:
     made = Feeder(sj.sources.iterable(lambda: range(10)), (ROUTE,), b"", 0.0, 4 << 20)
     made.reader.learn(10.0)
-    assert made.reader.allowed == module._READ_AHEAD
+    assert made.reader.allowed == module.READ_AHEAD
     made.reader.learn(1e9)
     assert made.reader.allowed == 1
 
@@ -141,12 +141,12 @@ def test_what_comes_due_before_more_is_asked_for_is_sent_together() -> None:
 
 
 def test_it_is_told_when_more_is_due_than_a_message_takes() -> None:
-    most = module._MAX_AT_ONCE
+    most = module.MAX_AT_ONCE
     made = Feeder(sj.sources.iterable(lambda: range(most + 1)), (ROUTE,), b"", 0.0, 1 << 20)
     made.reader.learn(10.0)
     made.reader.start()
     made.reader.join()
-    sent = [made._send_due(0.0), made._send_due(0.0)]
+    sent = [made.send_due(0.0), made.send_due(0.0)]
     assert [(fed.read, fed.more) for fed in sent if fed is not None] == [(most, True), (1, False)]
 
 

@@ -27,12 +27,12 @@ def mined(messages: list[fpd.Words], threshold: int) -> set[fpd.Words]:
 
 def detected(stream: list[tuple[int, Any]], settings: fpd.Settings, draw: random.Random) -> Any:
     """What the detector says in the end, with its inputs and its own changes in random order."""
-    generate, detector = fpd.generate(settings.cap), fpd.detect(settings.threshold)()
+    generate, detector = fpd.Generate(settings.cap), fpd.Detect(settings.threshold)
     detector.state = {}
     last: dict[fpd.Words, bool] = {}
     capped, pending = 0, []
     for message in stream:
-        for made in generate(message):
+        for made in generate.process(message):
             if isinstance(made, sj.Output):
                 capped += 1
             else:

@@ -43,8 +43,8 @@ def hub() -> Iterator[tuple[Hub, Wire]]:
 
 def join(hub: Hub, vertex: str) -> bytes:
     sender = f"{vertex}/0/x/3".encode()
-    hub._handle(sender, m.Hello(vertex, 0, "host", 1, "boot", 0.0))
-    hub._handle(sender, m.Attached())
+    hub.handle(sender, m.Hello(vertex, 0, "host", 1, "boot", 0.0))
+    hub.handle(sender, m.Attached())
     return sender
 
 
@@ -52,28 +52,28 @@ def test_feedback_waits_until_the_first_source_has_joined(hub: tuple[Hub, Wire])
     made, wire = hub
     rounds = join(made, "round")
     for row in (b"1", b"2"):
-        made._handle(rounds, m.Feedback(row))
+        made.handle(rounds, m.Feedback(row))
     numbers = join(made, "numbers")
-    made._handle(rounds, m.Feedback(b"3"))
+    made.handle(rounds, m.Feedback(b"3"))
     assert [inject.row for inject in wire.to(numbers, m.Inject)] == [b"1", b"2", b"3"]
 
 
 def test_what_was_heard_of_an_earlier_start_does_not_count(hub: tuple[Hub, Wire]) -> None:
     made, wire = hub
     rounds = join(made, "round")
-    made._handle(rounds, m.Feedback(b"old"))
+    made.handle(rounds, m.Feedback(b"old"))
     made.start_epoch(4)
-    made._handle(rounds, m.Failed("round", "of the old start", False))
+    made.handle(rounds, m.Failed("round", "of the old start", False))
     assert not made.is_broken
     assert not made.feedback
-    made._handle(rounds, m.Hello("round", 0, "host", 1, "boot", 0.0))
+    made.handle(rounds, m.Hello("round", 0, "host", 1, "boot", 0.0))
     assert wire.to(rounds, m.Finish) == [m.Finish()]
 
 
 def test_senders_are_told_what_has_come(hub: tuple[Hub, Wire]) -> None:
     made, wire = hub
     rounds, numbers = join(made, "round"), join(made, "numbers")
-    made._handle(rounds, m.Got([(0, False, 7), (1, True, 3)]))
+    made.handle(rounds, m.Got([(0, False, 7), (1, True, 3)]))
     assert wire.to(numbers, m.Confirm) == [m.Confirm(0, [("round", 0, False, 7)])]
     assert wire.to(rounds, m.Confirm) == [m.Confirm(0, [("round", 0, True, 3)])]
 
@@ -82,14 +82,14 @@ def test_a_commit_is_cut_and_saved_when_all_have(hub: tuple[Hub, Wire]) -> None:
     made, _ = hub
     rounds, numbers = join(made, "round"), join(made, "numbers")
     assert made.complete()
-    made._handle(rounds, m.HasCut(5, []))
-    made._handle(numbers, m.HasCut(4, []))
+    made.handle(rounds, m.HasCut(5, []))
+    made.handle(numbers, m.HasCut(4, []))
     found = [made.cut_by_all(5)]
-    made._handle(numbers, m.HasCut(5, []))
+    made.handle(numbers, m.HasCut(5, []))
     assert [*found, made.cut_by_all(5)] == [False, True]
     for sender, vertex in ((rounds, "round"), (numbers, "numbers")):
         assert made.saved_by_all(5) is None
-        made._handle(sender, m.HasSaved(5, m.Part(vertex, 0)))
+        made.handle(sender, m.HasSaved(5, m.Part(vertex, 0)))
     assert [part.vertex for part in made.saved_by_all(5) or []] == ["round", "numbers"]
 
 
@@ -103,7 +103,7 @@ def test_an_executor_that_comes_to_a_taken_place_was_moved(hub: tuple[Hub, Wire]
         if held:
             made.between_batches()
         newcomer = b"round/0/other/3"
-        made._handle(newcomer, m.Hello("round", 0, "elsewhere", 1, "boot", 0.0))
+        made.handle(newcomer, m.Hello("round", 0, "elsewhere", 1, "boot", 0.0))
         assert made.is_broken == (not held)
         assert not wire.to(newcomer, m.Welcome), "it must not begin"
         assert not made.go_on()
@@ -112,14 +112,14 @@ def test_an_executor_that_comes_to_a_taken_place_was_moved(hub: tuple[Hub, Wire]
 def test_all_go_on_when_the_next_batch_has_begun_for_everyone(hub: tuple[Hub, Wire]) -> None:
     made, _ = hub
     rounds, numbers = join(made, "round"), join(made, "numbers")
-    made._handle(numbers, m.BatchEnded(0))
+    made.handle(numbers, m.BatchEnded(0))
     ended = [made.batch_ended]
     made.between_batches()
     ended.append(made.batch_ended)
-    made._handle(numbers, m.BatchEnded(0))  # of another source, later
+    made.handle(numbers, m.BatchEnded(0))  # of another source, later
     assert [*ended, made.batch_ended] == [True, False, False]
     for sender in (rounds, numbers):
-        made._handle(sender, m.Attached())
+        made.handle(sender, m.Attached())
     assert made.go_on()
     assert not made.is_broken
 
@@ -129,6 +129,6 @@ def test_a_batch_that_does_not_begin_is_a_failure(hub: tuple[Hub, Wire]) -> None
     join(made, "round")
     numbers = join(made, "numbers")
     made.between_batches()
-    made._handle(numbers, m.Attached())
+    made.handle(numbers, m.Attached())
     assert made.go_on()
     assert made.is_broken

@@ -450,7 +450,7 @@ def test_a_move_takes_the_marks_along() -> None:
 def test_values_and_keys_of_the_user_s_own_classes() -> None:
     made = types.new_class("Price", exec_body=lambda body: body.update(__module__="apps.prices"))
     values.register([("apps.prices", "Price", cloudpickle.dumps(made))])
-    price: Any = values._classes["apps.prices", "Price"]
+    price: Any = values.loads(values.dumps(made))
     state = State()
     state[1] = price()
     state[price] = [price()]

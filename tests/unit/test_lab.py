@@ -207,7 +207,7 @@ def test_the_best_is_found_in_the_simulator() -> None:
 
 
 def test_a_chain_computes_and_sleeps_for_its_times() -> None:
-    assert chain.work(1.0, 0.0)(7) == [7]
+    assert chain.work(1.0, 0.0, 7) == 7
     topology = chain.topology(chain.Settings(cpu=(1.0, 2.0, 3.0)))
     assert tuple(topology.operators) == chain.NAMES
     with pytest.raises(sj.InputError, match="sleep must be 3 times in milliseconds"):

@@ -47,7 +47,7 @@ class Rig:
 def test_a_row_whose_sender_is_a_cut_ahead_waits() -> None:
     rig = Rig()
     rig.receiver.interval = 5
-    rig.receiver._rows([rig.row(4, b"late"), rig.row(5, b"in time"), rig.row(6, b"ahead")])
+    rig.receiver.take([rig.row(4, b"late"), rig.row(5, b"in time"), rig.row(6, b"ahead")])
     assert rig.arrived == [[b"late"], [b"in time"]]
     assert rig.receiver.told() == [(7, False, 2)]
     assert rig.receiver.received == 3
@@ -60,7 +60,7 @@ def test_a_row_whose_sender_is_a_cut_ahead_waits() -> None:
 def test_every_way_is_counted_by_itself() -> None:
     rig = Rig()
     for way in (Way(1, False), Way(1, True), Way(2, False), Way(1, False)):
-        rig.receiver._rows([rig.row(0, b"x", way=way)])
+        rig.receiver.take([rig.row(0, b"x", way=way)])
     assert sorted(rig.receiver.told()) == [(1, False, 2), (1, True, 1), (2, False, 1)]
 
 
@@ -69,12 +69,12 @@ def test_a_row_that_is_missing_or_comes_twice_is_noticed(numbers: list[int]) -> 
     rig = Rig()
     rows = [SEAL.row(1, 0, Row(0, Way(7, False), n, Bundle([b"x"], [], []))) for n in numbers]
     with pytest.raises(Fault, match=r"row \d of sender 7 came after \d"):
-        rig.receiver._rows(rows)
+        rig.receiver.take(rows)
 
 
 def test_senders_are_told_after_so_many_bytes() -> None:
     rig = Rig()
-    rig.receiver._rows([rig.row(0, bytes(1000))])
+    rig.receiver.take([rig.row(0, bytes(1000))])
     assert rig.receiver.untold_bytes > 1000
     rig.receiver.told()
     assert rig.receiver.untold_bytes == 0
@@ -83,7 +83,7 @@ def test_senders_are_told_after_so_many_bytes() -> None:
 def test_rows_wait_until_they_can_be_handed_on() -> None:
     rig = Rig()
     rig.receiver.open = False
-    rig.receiver._rows([rig.row(0, b"a"), END, rig.row(0, b"b")])
+    rig.receiver.take([rig.row(0, b"a"), END, rig.row(0, b"b")])
     assert rig.arrived == []
     assert rig.ended == 1
     rig.receiver.open = True
@@ -95,7 +95,7 @@ def test_a_row_of_a_stranger_is_left_out_and_told(caplog: pytest.LogCaptureFixtu
     rig = Rig()
     forged = Seal(b"guessed").row(1, 0, Row(0, Way(7, False), 1, Bundle([b"evil"], [], [])))
     with caplog.at_level(logging.WARNING, "sojourn"):
-        rig.receiver._rows([forged, b"\x01\x00\x00", rig.row(0, b"good")])
+        rig.receiver.take([forged, b"\x01\x00\x00", rig.row(0, b"good")])
     assert rig.arrived == [[b"good"]]
     assert rig.receiver.received == 1
     assert len(caplog.records) == 2

@@ -4,7 +4,7 @@ from collections import deque
 
 import pytest
 
-from sojourn.engine.driver.supervisor import Supervisor, _Relocation
+from sojourn.engine.driver.supervisor import Relocation, Supervisor
 
 
 def test_one_that_was_given_up_does_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,14 +14,14 @@ def test_one_that_was_given_up_does_nothing_later(monkeypatch: pytest.MonkeyPatc
     acted: list[int] = []
     with pytest.raises(TimeoutError, match="no commit was made in time"):
         supervisor.relocate(lambda: acted.append(1), timeout_s=0.0)
-    assert not supervisor._is_to_relocate(), "the topology need not stop for it"
+    assert not supervisor.is_to_relocate(), "the topology need not stop for it"
     supervisor.relocations.popleft().perform()
     assert acted == []
 
 
 def test_one_that_has_begun_cannot_be_given_up() -> None:
     acted: list[int] = []
-    relocation = _Relocation(lambda: acted.append(1))
+    relocation = Relocation(lambda: acted.append(1))
     relocation.perform()
     assert acted == [1]
     assert relocation.done.is_set()
@@ -32,7 +32,7 @@ def test_what_it_raises_is_kept_for_who_asked() -> None:
     def refuse() -> None:
         raise OSError("no machine")
 
-    relocation = _Relocation(refuse)
+    relocation = Relocation(refuse)
     relocation.perform()
     assert relocation.done.is_set()
     assert str(relocation.error) == "no machine"

@@ -113,7 +113,7 @@ def test_without_values_there_is_nothing_to_commit(kind: str, tmp_path: Path) ->
 def test_what_is_written_after_a_cut_belongs_to_the_next(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_BUFFER_BYTES", 1)
+    monkeypatch.setattr(files, "BUFFER_BYTES", 1)
     sink = made(kind, tmp_path)
     monkeypatch.setattr(sink, "rows_per_group", 1, raising=False)
     write(sink, 1, 2)
@@ -529,7 +529,7 @@ def test_a_value_that_json_cannot_say_leaves_no_trace(bad: Any, tmp_path: Path) 
 def test_a_full_disk_is_told_and_leaves_no_trace_of_the_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_BUFFER_BYTES", 1)
+    monkeypatch.setattr(files, "BUFFER_BYTES", 1)
     sink = made("jsonl", tmp_path)
     write(sink, 1, 2)
     with monkeypatch.context() as patch:

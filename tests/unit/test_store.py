@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 from zlib import crc32
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +48,7 @@ def filled(data: dict[Any, Any]) -> State:
 
 
 def shards_in(path: Path) -> list[int]:
-    with store._File(path) as file:
+    with store.File(path) as file:
         return list(file.index)
 
 
@@ -127,7 +128,7 @@ def test_large_and_small_values_mix(tmp_path: Path) -> None:
     data: dict[int, Any] = {n: bytes(300_000 if n % 100 == 0 else n % 50) for n in range(1500)}
     data |= {n: n for n in range(1500, 10_000)}
     commit(tmp_path / "one", {0: filled(data)})
-    with store._File(tmp_path / "one") as file:
+    with store.File(tmp_path / "one") as file:
         sizes = [len(block) for block in file.blocks(0)]
     assert sum(sizes) == len(data)
     assert len(sizes) > 15
@@ -144,14 +145,14 @@ def test_files_beyond_four_gibibytes_are_read(tmp_path: Path) -> None:
     """With a hole in front of what is read, so that it takes no room."""
     commit(tmp_path / "one", {0: filled({1: "first"}), 5: filled({2: "second"})})
     data, hole = (tmp_path / "one").read_bytes(), 5 << 30
-    end = len(data) - store._TRAILER.size
-    offset, _, magic = store._TRAILER.unpack(data[end:])
-    index = store._index.decode(data[offset:end])
-    moved = store._encoder.encode({s: (at + hole, n, c) for s, (at, n, c) in index.items()})
+    end = len(data) - store.TRAILER.size
+    offset, _, magic = store.TRAILER.unpack(data[end:])
+    index = msgspec.msgpack.decode(data[offset:end], type=dict[int, tuple[int, int, int]])
+    moved = msgspec.msgpack.encode({s: (at + hole, n, c) for s, (at, n, c) in index.items()})
     with (tmp_path / "two").open("wb") as file:
         file.seek(hole)
         file.write(data[:offset] + moved)
-        file.write(store._TRAILER.pack(hole + offset, crc32(moved), magic))
+        file.write(store.TRAILER.pack(hole + offset, crc32(moved), magic))
     assert store.read([tmp_path / "two"], every) == {0: {1: "first"}, 5: {2: "second"}}
     store.merge([tmp_path / "two"], tmp_path / "three", drop_deleted=True)
     assert (tmp_path / "three").read_bytes() == data
@@ -215,7 +216,7 @@ COMMITS = st.lists(
 )
 
 
-@given(COMMITS, st.data(), st.sampled_from([2, 100, store._BLOCK]))
+@given(COMMITS, st.data(), st.sampled_from([2, 100, store.BLOCK]))
 def test_merging_in_any_groups_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory,
     commits: list[dict[int, dict[Any, Any]]],
@@ -226,7 +227,7 @@ def test_merging_in_any_groups_changes_nothing(
     shards = {shard: State() for shard in range(3)}
     paths: list[Path] = []
     names = map(str, range(1000))
-    with patch.object(store, "_BLOCK", block):
+    with patch.object(store, "BLOCK", block):
         for changed in commits:
             for shard, entries in changed.items():
                 for key, value in entries.items():
@@ -278,7 +279,7 @@ def test_values_are_merged_without_being_unpickled(tmp_path: Path) -> None:
     for name in "ab":
         store.write(tmp_path / name, {0: [(name.encode(), b"no pickle", b"nor this")]})
     store.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "out", drop_deleted=True)
-    with store._File(tmp_path / "out") as file:
+    with store.File(tmp_path / "out") as file:
         assert [change[0] for block in file.blocks(0) for change in block] == [b"a", b"b"]
 
 
@@ -359,10 +360,10 @@ def test_compacting_in_a_process(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) == (tmp_path / "out").stat().st_size
     assert store.read([tmp_path / "out"], every) == {0: {"b": 1}}
-    with store._File(tmp_path / "out") as file:
+    with store.File(tmp_path / "out") as file:
         assert file.index[0][2] == 1, "the deletion is dropped"
     compact(tmp_path / "some", tmp_path / "0", tmp_path / "1")
-    with store._File(tmp_path / "some") as file:
+    with store.File(tmp_path / "some") as file:
         assert file.index[0][2] == 2
 
 

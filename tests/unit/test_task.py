@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
-from sojourn.engine.spark.task import _rows
+from sojourn.engine.spark.task import record_batches
 from sojourn.engine.wire.bundle import FrameReader, send_frame
 from sojourn.engine.wire.spec import END, TOLD_AT, WINDOW
 
@@ -17,7 +17,7 @@ def test_rows_taken_are_told_a_few_together_and_before_the_window_is_shut() -> N
         executor, task = map(undo.enter_context, socket.socketpair())
         counts, taken = map(undo.enter_context, socket.socketpair())
         reader = FrameReader(counts)
-        rows = _rows(task, taken)
+        rows = record_batches(task, taken)
         told = []
         for number in range(2 * WINDOW):
             send_frame(executor, (7).to_bytes(2, "little"), b"%d" % number)
@@ -32,7 +32,7 @@ def test_rows_taken_are_told_a_few_together_and_before_the_window_is_shut() -> N
 
 def test_rows_are_made_without_pandas() -> None:
     code = (
-        "import sys; from sojourn.engine.spark.task import _record_batch as made; "
+        "import sys; from sojourn.engine.spark.task import record_batch as made; "
         "assert made([1, 2], [b'', b'two']).to_pylist() == "
         "[{'pid': 1, 'data': b''}, {'pid': 2, 'data': b'two'}]; "
         "assert made([], []).num_rows == 0; print('pandas' in sys.modules)"
@@ -48,6 +48,6 @@ def test_what_was_read_together_is_one_record_batch() -> None:
         for number in range(3):
             send_frame(executor, number.to_bytes(2, "little"), b"row")
         send_frame(executor, END)
-        (batch,) = _rows(task, taken)
+        (batch,) = record_batches(task, taken)
         assert isinstance(batch, pa.RecordBatch)
         assert batch.column("pid").to_pylist() == [0, 1, 2]

@@ -10,34 +10,27 @@ import pytest
 import vld
 
 import sojourn as sj
-
-
-def opened(kind: type[sj.Operator]) -> Any:
-    made = kind()
-    made.state = {}
-    made.open()
-    return made
+from sojourn.testing import Bench
 
 
 def test_logos_are_found_where_they_are() -> None:
-    settings = vld.Settings()
-    steps = [opened(make(settings)) for make in (vld.extract, vld.match, vld.aggregate)]
-    shown = vld.logos()
-    found: list[Any] = [
-        (number, vld.encoded(vld.composed(number, 0, shown))) for number in range(0, 400, 10)
-    ]
-    for step in steps:
-        found = [made for value in found for made in step.process(value)]
+    bench, shown = Bench(vld.topology()), vld.logos()
+    for number in range(0, 400, 10):
+        bench.send("frames", (number, vld.encoded(vld.composed(number, 0, shown))))
+    bench.run()
+    found = bench.outputs["logos"]
     assert [frame["frame"] for frame in found] == list(range(0, 400, 10))
     precision, recall = vld.scores(found, 0)
     assert precision > 0.9
     assert recall > 0.9
-    assert steps[-1].state == {}
+    assert bench.state("aggregate") == {}
 
 
 def test_a_corrupt_frame_is_an_error() -> None:
+    bench = Bench(vld.topology())
+    bench.send("frames", (7, b"no picture"))
     with pytest.raises(ValueError, match="frame 7 cannot be decoded"):
-        list(opened(vld.extract(vld.Settings())).process((7, b"no picture")))
+        bench.run()
 
 
 def test_a_video_must_be_one(tmp_path: Path) -> None:
@@ -70,14 +63,16 @@ def filmed(path: Path, count: int) -> Path:
 def test_what_a_video_that_is_cut_off_lacks_is_corrupt_frames(tmp_path: Path) -> None:
     path = filmed(tmp_path / "cut.avi", 20)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    found = [value for value, _ in vld.frames(vld.Settings(video=str(path))).read(None)]
-    numbers = [number for number, frame in found if not frame]
+    bench = Bench(vld.topology(vld.Settings(video=str(path), on_error="skip")))
+    count = bench.read("frames")
+    bench.run()
+    numbers = [step.value[0] for step in bench.failed]
     assert numbers
     assert numbers[0] > 5
-    assert numbers == list(range(numbers[0], len(found)))
-    assert len(found) >= 18
-    with pytest.raises(ValueError, match=f"frame {numbers[0]} cannot be decoded"):
-        list(opened(vld.extract(vld.Settings())).process((numbers[0], b"")))
+    assert numbers == list(range(numbers[0], count))
+    assert count >= 18
+    assert str(bench.failed[0].error).startswith(f"frame {numbers[0]} cannot be decoded")
+    assert [frame["frame"] for frame in bench.outputs["logos"]] == list(range(numbers[0]))
 
 
 def test_frame_rates_are_the_papers_or_as_given() -> None:

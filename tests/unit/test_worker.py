@@ -165,7 +165,7 @@ def test_a_full_disk_is_no_fault_of_the_tuple_and_is_told_as_what_it_is(tmp_path
 
 
 def test_a_shard_too_large_for_one_piece_moves_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sojourn.engine.worker.code._PIECE_BYTES", 10)
+    monkeypatch.setattr("sojourn.engine.worker.code.PIECE_BYTES", 10)
     old, new = (OperatorCode(Count, "count", Shared()) for _ in range(2))
     for word in "abcab":
         list(old.process(word, 3))

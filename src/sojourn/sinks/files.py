@@ -15,7 +15,7 @@ from sojourn.durable import sync
 from sojourn.errors import InputError
 from sojourn.sinks.sink import Sink, Staged
 
-_BUFFER_BYTES = 256 << 10
+BUFFER_BYTES = 256 << 10
 
 
 class Files(Sink):
@@ -120,7 +120,7 @@ class Jsonl(Files):
 
     def write(self, value: Any) -> None:
         line = msgspec.json.encode(value) + b"\n"
-        if len(self.buffer) >= _BUFFER_BYTES:
+        if len(self.buffer) >= BUFFER_BYTES:
             self._drain()
         self.buffer += line
 

@@ -34,7 +34,7 @@ _registering = threading.Lock()
 
 def pickled(topology: Topology) -> dict[str, bytes]:
     """Every vertex's code; what cannot be sent to another process is refused by name."""
-    with _own_modules_by_value():
+    with own_modules_by_value():
         for name, operator in topology.operators.items():
             _pickle(name, operator.key)
         return {name: _pickle(name, _code(spec)) for name, spec in topology.vertices.items()}
@@ -44,7 +44,7 @@ def own_classes() -> tuple[tuple[str, str, bytes], ...]:
     """The classes that the user's modules define: module, name and the class, pickled. Values may
     be of them."""
     found = []
-    with _own_modules_by_value() as modules:
+    with own_modules_by_value() as modules:
         for module in modules:
             for name, thing in list(vars(module).items()):
                 if isinstance(thing, type) and thing.__module__ == module.__name__:
@@ -56,7 +56,7 @@ def own_classes() -> tuple[tuple[str, str, bytes], ...]:
 
 
 @contextmanager
-def _own_modules_by_value() -> Iterator[list[ModuleType]]:
+def own_modules_by_value() -> Iterator[list[ModuleType]]:
     """Send along what the user wrote: modules that are not installed, as a package would be, may
     not be found by the processes that run them."""
     installed = [Path(path) for path in {*sysconfig.get_paths().values(), str(_PACKAGE)}]
@@ -162,7 +162,7 @@ def build_tasks(
     levels: list[list[Place]] = [[] for _ in plan.layout.partitions]
     for place in plan.layout.places:
         levels[place.level].append(place)
-    with _own_modules_by_value():
+    with own_modules_by_value():
         return [
             Task(
                 tuple(cloudpickle.dumps(spec_of(place)) for place in places),

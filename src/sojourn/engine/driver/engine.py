@@ -88,8 +88,7 @@ class SparkEngine:
             with deferred() as interrupted:
                 while not self.supervisor.started.wait(0.1) and not interrupted():
                     continue
-            if self.error is not None:
-                raise TopologyFailed(self.error)
+            self._check_failed()
             failing.pop_all()
 
     def resize(self, allocation: Allocation) -> None:
@@ -133,7 +132,7 @@ class SparkEngine:
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         quiet = Quiet(self.supervisor, timers=True)
         while time.monotonic() < deadline and not self.supervisor.stopping.is_set():
-            self.check()
+            self._check_failed()
             if quiet.seen_twice():
                 return True
         return False
@@ -159,8 +158,7 @@ class SparkEngine:
             except Exception as error:  # noqa: BLE001  # of Spark, in whatever state it is
                 self.supervisor.error = f"stopping failed: {error}"
             self._undo()
-        if self.error is not None:
-            raise TopologyFailed(self.error)
+        self._check_failed()
 
     @property
     def error(self) -> str | None:
@@ -246,10 +244,13 @@ class SparkEngine:
 
     def check(self) -> None:
         """Raise if it has failed or was stopped."""
-        if self.error is not None:
-            raise TopologyFailed(self.error)
+        self._check_failed()
         if self.supervisor.stopping.is_set():
             raise InputError("the topology is stopped")
+
+    def _check_failed(self) -> None:
+        if self.error is not None:
+            raise TopologyFailed(self.error)
 
 
 _HOST = "spark.driver.host"

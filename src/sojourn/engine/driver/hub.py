@@ -65,7 +65,7 @@ class Hub(threading.Thread):
                 if arrived or self.channel.overrun:
                     with self.changed:
                         for sender, message in arrived:
-                            self._handle(sender, message)
+                            self.handle(sender, message)
                         self._note_overrun()
                         self.changed.notify_all()
         except Exception as error:  # noqa: BLE001  # told by the supervisor
@@ -251,7 +251,8 @@ class Hub(threading.Thread):
             self.sampled.clear()
             self.tracker.clear()
 
-    def _handle(self, sender: bytes, message: m.ToDriver) -> None:
+    def handle(self, sender: bytes, message: m.ToDriver) -> None:
+        """Take what an executor has told. To be called with `changed`."""
         if not sender.endswith(f"/{self.epoch}".encode()):
             if isinstance(message, m.Hello):  # of a start that has failed meanwhile
                 self.channel.send(sender, m.Finish())

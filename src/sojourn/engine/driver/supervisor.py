@@ -35,7 +35,7 @@ ANSWER_S = 5.0
 LEAVE_S = 15.0
 
 
-class _Relocation:
+class Relocation:
     """Something to be done while no query runs, unless whoever wanted it has given up."""
 
     def __init__(self, action: Callable[[], None]) -> None:
@@ -82,7 +82,7 @@ class Supervisor(threading.Thread):
         self.was_down = False
         self.stopping = threading.Event()
         self.started = threading.Event()
-        self.relocations: deque[_Relocation] = deque()
+        self.relocations: deque[Relocation] = deque()
 
     def run(self) -> None:
         """Until told to stop, or nothing helps."""
@@ -133,7 +133,7 @@ class Supervisor(threading.Thread):
     def relocate(self, action: Callable[[], None], timeout_s: float) -> None:
         """Commit and hold, do something while no query runs, and go on, on whatever machines
         there are then. Returns when all executors are up again; raises what that raised."""
-        relocation = _Relocation(action)
+        relocation = Relocation(action)
         self.relocations.append(relocation)
         deadline = time.monotonic() + timeout_s
         while not relocation.done.wait(0.1):
@@ -231,7 +231,7 @@ class Supervisor(threading.Thread):
                 return str(query.exception() or "the query ended by itself")
             if not self.hub.complete():
                 continue
-            if self.hub.batch_ended or self._is_to_relocate():
+            if self.hub.batch_ended or self.is_to_relocate():
                 began = time.monotonic()
                 if self.commit(hold=True) and not self._goes_on():
                     self.at_rest = True
@@ -246,19 +246,19 @@ class Supervisor(threading.Thread):
         """After a commit with which all is held: whether Spark's next batch has begun with every
         executor where it was. If not, the query is to be started anew from that commit."""
         hub = self.hub
-        if self._is_to_relocate():
+        if self.is_to_relocate():
             return False
         self._wait(lambda: hub.complete() or hub.moved, _JOIN_S)
         if hub.complete():
             self.clock.sleep(self.plan.settings.batch_s)
         return hub.go_on()
 
-    def _is_to_relocate(self) -> bool:
+    def is_to_relocate(self) -> bool:
         """Whether somebody waits for that who has not given up."""
         return any(not relocation.decided.locked() for relocation in self.relocations)
 
     def _needs_attention(self) -> bool:
-        asked = self.stopping.is_set() or self._is_to_relocate()
+        asked = self.stopping.is_set() or self.is_to_relocate()
         return asked or self.hub.is_broken or self.hub.batch_ended
 
     def _welcome(self, hello: m.Hello) -> m.Welcome:

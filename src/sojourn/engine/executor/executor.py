@@ -14,6 +14,7 @@ import traceback
 from sojourn import durable
 from sojourn.engine.executor.batch import Batches
 from sojourn.engine.executor.commit import Commits
+from sojourn.engine.executor.cores import cores
 from sojourn.engine.executor.credit import Credit
 from sojourn.engine.executor.emitter import Emitter, rests
 from sojourn.engine.executor.loop import Loop
@@ -27,7 +28,7 @@ from sojourn.engine.executor.workers import Item, Worker, Workers
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FIRST_TOLD, Bundle, Link, Seal
 from sojourn.engine.wire.channel import ChannelClient
-from sojourn.engine.wire.spec import ExecutorSpec, boot_id, cores, identity
+from sojourn.engine.wire.spec import ExecutorSpec, boot_id, identity
 from sojourn.engine.worker.host import ask_for_worker, start_host
 
 _BACKLOG_BYTES = 1 << 20

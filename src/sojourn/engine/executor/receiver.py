@@ -71,9 +71,10 @@ class Receiver:
         """Hand on what could not be handed on when it came."""
         early, self.early = self.early, []
         for row in early:
-            self._hand_on(row)
+            self.hand_on(row)
 
-    def _hand_on(self, row: Row) -> None:
+    def hand_on(self, row: Row) -> None:
+        """Count a row and hand on its bundle, or keep it if it came early."""
         if not self.open or row.interval > self.interval:
             self.early.append(row)
             return
@@ -130,7 +131,7 @@ class Receiver:
         self.task = link
         self.loop.add(link, self._read_task)
         self.callbacks.begun(attach.batch)
-        self._rows(frames[1:])
+        self.take(frames[1:])
 
     def _read_task(self) -> None:
         assert self.task is not None
@@ -138,9 +139,10 @@ class Receiver:
         if frames is None:
             self.callbacks.gone()
         else:
-            self._rows(frames)
+            self.take(frames)
 
-    def _rows(self, frames: list[bytes]) -> None:
+    def take(self, frames: list[bytes]) -> None:
+        """What the task has sent: rows, and perhaps that the batch is over."""
         for frame in frames:
             if frame == END:
                 self.callbacks.ended()
@@ -150,7 +152,7 @@ class Receiver:
                 _log.warning("a row of %d bytes that is not ours is left out", len(frame))
             else:
                 self.untold_bytes += len(frame)
-                self._hand_on(opened)
+                self.hand_on(opened)
 
     def _read_counts(self) -> None:
         assert self.counts is not None

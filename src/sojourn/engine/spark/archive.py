@@ -12,8 +12,8 @@ import pyspark
 from sojourn import durable
 from sojourn.errors import InputError
 
-_MAGIC = bytes.fromhex("a8ab0bf0")  # Java writes it last, so that a file that has it is whole
-_KEPT = 3
+MAGIC = bytes.fromhex("a8ab0bf0")  # Java writes it last, so that a file that has it is whole
+KEPT = 3
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
@@ -50,11 +50,11 @@ def _options(folder: Path, key: str) -> tuple[str, str]:
 
 def _is_whole(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) == _MAGIC
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _remove_old(folder: Path) -> None:
     """Archives of a Java or Spark that was here before, and what was never finished."""
     archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
-    for path in (*archives[:-_KEPT], *folder.glob("*.new")):
+    for path in (*archives[:-KEPT], *folder.glob("*.new")):
         path.unlink(missing_ok=True)

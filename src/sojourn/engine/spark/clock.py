@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-_AWAKE_S = 1.0  # before a batch's end; one that ends late does no harm
+AWAKE_S = 1.0  # before a batch's end; one that ends late does no harm
 
 
 class Clock:
@@ -36,7 +36,7 @@ class Clock:
 
     def sleep(self, batch_s: float) -> None:
         """A batch of that length has begun."""
-        sleep_ms = round((batch_s - _AWAKE_S) * 1000)
+        sleep_ms = round((batch_s - AWAKE_S) * 1000)
         if sleep_ms > 0:
             row = self.jvm.java.util.stream.LongStream.of(sleep_ms).boxed().toList()
             self.stream.addData(self.jvm.scala.jdk.javaapi.CollectionConverters.asScala(row))

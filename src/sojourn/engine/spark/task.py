@@ -87,7 +87,7 @@ class Task:
         partition = context.partitionId()
         if partition == 0 and self.receivers:
             pids = list(range(self.receivers))
-            yield _record_batch(pids, [starter(self.secret)] * len(pids))
+            yield record_batch(pids, [starter(self.secret)] * len(pids))
         if partition == self.lanes[self.level]:
             yield from self._waved_through(batches)
             return
@@ -102,7 +102,7 @@ class Task:
         pump = _Pump(sock, batches)
         pump.start()
         try:
-            yield from _rows(sock, taken)
+            yield from record_batches(sock, taken)
         except ConnectionError:
             self._tell(self.places[partition].vertex)
             raise
@@ -128,7 +128,7 @@ class Task:
                 if row is not None:
                     level, target, *_ = PREFIX.unpack_from(row)
                     pid = next_partition(self.lanes, self.level, level, target)
-                    yield _record_batch([pid], [row])
+                    yield record_batch([pid], [row])
 
 
 def _hush_broken_pipes() -> None:
@@ -175,7 +175,7 @@ class _Pump(threading.Thread):
                 return  # closed already, which is what is wanted
 
 
-def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
+def record_batches(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
     """Record batches of what the executor sends, until it says that the batch is over; says over
     `taken` how many rows Spark has taken, a few together."""
     buffer, room = bytearray(), memoryview(bytearray(_READ_BYTES))
@@ -196,7 +196,7 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
                 rows.append(bytes(buffer[begin + 2 : end]))
         del buffer[:end]
         if rows:
-            yield _record_batch(pids, rows)
+            yield record_batch(pids, rows)
             untold += len(rows)
             if untold >= TOLD_AT and not ended:
                 send_frame(taken, untold.to_bytes(2, "little"))
@@ -205,7 +205,8 @@ def _rows(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
             return
 
 
-def _record_batch(pids: list[int], rows: list[bytes]) -> Any:
+def record_batch(pids: list[int], rows: list[bytes]) -> Any:
+    """Rows for Spark, each for the partition of that number."""
     import pyarrow as pa
 
     # Not by pa.array: it would load pandas, to ask whether these are of pandas.

@@ -1,7 +1,6 @@
 """What an elastic executor is told when it starts, how the channel knows it, and how a Spark task
 presents itself to it. Written by the driver and by tasks, read by the executor."""
 
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,16 +83,6 @@ def identity(place: Place, epoch: int) -> bytes:
     """How the channel knows a new executor. No two are the same, because Spark may move a
     partition to another machine between batches, where another executor takes the place."""
     return f"{place.vertex}/{place.executor}/{secrets.token_hex(4)}/{epoch}".encode()
-
-
-def cores() -> float:
-    """The CPU that this process may use."""
-    found = float(len(os.sched_getaffinity(0)))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
-    except (OSError, ValueError):
-        return found  # no limit, or none that can be read
-    return found if quota == "max" else min(found, int(quota) / int(period))
 
 
 def boot_id() -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sojourn.engine.worker.waiting import EventLoop
 
 SLICE_S = 0.001  # for saving between two helpings of tuples
-_PIECE_BYTES = 1 << 30
+PIECE_BYTES = 1 << 30
 
 
 class Code(Protocol):
@@ -141,8 +141,7 @@ class OperatorCode:
 
     def tell(self, changes: Iterable[m.Change]) -> None:
         """What was broadcast."""
-        assert self.operator is not None
-        heard = hears_broadcasts(type(self.operator))
+        heard = self.operator is not None and hears_broadcasts(type(self.operator))
         for identity, pickled, value in changes:
             key = key_of(identity, pickled)
             held = None if value is None else values.loads(value)
@@ -150,7 +149,7 @@ class OperatorCode:
                 self.table.pop(key, None)
             else:
                 self.table[key] = held
-            if heard:
+            if self.operator is not None and heard:
                 self._done(self.operator.on_broadcast(key, held))
 
     def process_bundle(self, given: list[Any], shard: int) -> list[Iterable[Any]]:
@@ -300,9 +299,9 @@ def _event_loop() -> "EventLoop":
 
 
 def _pieces(packed: bytes) -> list[bytes]:
-    if len(packed) <= _PIECE_BYTES:
+    if len(packed) <= PIECE_BYTES:
         return [packed]
-    return [packed[at : at + _PIECE_BYTES] for at in range(0, len(packed), _PIECE_BYTES)]
+    return [packed[at : at + PIECE_BYTES] for at in range(0, len(packed), PIECE_BYTES)]
 
 
 class SinkCode:

@@ -20,9 +20,9 @@ from sojourn.engine.worker import values
 from sojourn.engine.worker.router import Router
 from sojourn.sources import Source
 
-_READ_AHEAD = 4_000
+READ_AHEAD = 4_000
 _READ_FIRST = 16  # before it is known how large values are
-_MAX_AT_ONCE = 2_000
+MAX_AT_ONCE = 2_000
 _MAX_BYTES = 1 << 18
 
 
@@ -34,7 +34,7 @@ class _Reader(threading.Thread):
         self.values: Iterator[tuple[Any, Any]] = iter(source.read(position))
         self.ahead: deque[tuple[Any, Any, float]] = deque()
         self.most_bytes = most_bytes
-        self.allowed = min(_READ_FIRST, _READ_AHEAD)
+        self.allowed = min(_READ_FIRST, READ_AHEAD)
         self.room = threading.Event()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.finished = False
@@ -62,7 +62,7 @@ class _Reader(threading.Thread):
 
     def learn(self, mean_bytes: float) -> None:
         """Values are so large: read on as far ahead as that leaves room for."""
-        allowed = max(1, min(_READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
+        allowed = max(1, min(READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
         before, self.allowed = self.allowed, allowed
         if allowed > before:
             self.room.set()
@@ -124,7 +124,7 @@ class Feeder:
                 else:
                     return
             if self.sending:
-                fed = self._send_due(time.monotonic())
+                fed = self.send_due(time.monotonic())
                 if fed is not None:
                     self.asked = False
                     send_frame(sock, m.encode(fed))
@@ -169,7 +169,8 @@ class Feeder:
             self.due = next(self.times)
         return self.origin + self.due[0]
 
-    def _send_due(self, now: float) -> m.Fed | None:
+    def send_due(self, now: float) -> m.Fed | None:
+        """What is due by now, as much as a message takes; None if nothing is."""
         roots: list[m.Root] = []
         count = shed = 0
         gap_s = gap_s2 = 0.0
@@ -177,7 +178,7 @@ class Feeder:
         ahead, times, router = self.reader.ahead, self.times, self.router
         draw, chance, send = router.ids.random, self.chance, router.send
         last, shed_after = self.last, self.source.shed_after
-        while ahead and count < _MAX_AT_ONCE and router.bytes < _MAX_BYTES:
+        while ahead and count < MAX_AT_ONCE and router.bytes < _MAX_BYTES:
             if times is None:
                 value, self.position, intended = ahead.popleft()
             else:

@@ -27,9 +27,9 @@ from sojourn.topology import MAX_SHARDS
 
 TABLE = MAX_SHARDS  # what was broadcast, which stands beside the shards
 _MAGIC = b"sojourn1"
-_TRAILER = struct.Struct("<QI8s")  # where the index begins, its checksum, magic
+TRAILER = struct.Struct("<QI8s")  # where the index begins, its checksum, magic
 _HEAD = struct.Struct("<QI")  # a block's length and checksum
-_BLOCK = 1 << 18  # bytes
+BLOCK = 1 << 18  # bytes
 _FIRST_BLOCK, _MOST_PER_BLOCK = 64, 4096  # changes
 _FEW_FILES = 6
 _MANY_FILES = 16
@@ -50,7 +50,7 @@ def read(paths: Sequence[Path], shards: Callable[[int], bool]) -> dict[int, Stat
     """The state of those shards that `shards` wants, out of the files, oldest first."""
     found: dict[int, dict[Any, Any]] = {}
     for path in paths:
-        with _File(path) as file:
+        with File(path) as file:
             for shard in filter(shards, file.index):
                 data = found.setdefault(shard, {})
                 for block in file.blocks(shard):
@@ -68,7 +68,7 @@ def merge(paths: Sequence[Path], out: Path, drop_deleted: bool) -> int:
     """Make one file out of several that follow each other, oldest first: of each key the newest
     change. Deletions may be dropped where there is no older file. The new file's size in bytes."""
     with ExitStack() as stack:
-        files = [stack.enter_context(_File(path)) for path in paths]
+        files = [stack.enter_context(File(path)) for path in paths]
         shards = sorted(set().union(*(file.index for file in files)))
         return _write(out, ((shard, _newest(files, shard, drop_deleted)) for shard in shards))
 
@@ -99,7 +99,7 @@ def _apply(block: list[Change], data: dict[Any, Any]) -> None:
             data[key] = loads(value)
 
 
-def _newest(files: list["_File"], shard: int, drop_deleted: bool) -> list[Change]:
+def _newest(files: list["File"], shard: int, drop_deleted: bool) -> list[Change]:
     newest: dict[bytes, Change] = {}
     for block in chain.from_iterable(file.blocks(shard) for file in files):
         newest.update(zip(map(itemgetter(0), block), block, strict=True))
@@ -112,7 +112,7 @@ def _write(path: Path, shards: Iterable[tuple[int, list[Change]]]) -> int:
     # The name is new, and no one looks at the file before this returns: none is made aside.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with os.fdopen(descriptor, "wb", buffering=_BLOCK) as file:
+        with os.fdopen(descriptor, "wb", buffering=BLOCK) as file:
             index: dict[int, _Place] = {}
             offset = 0
             for shard, changes in shards:
@@ -126,13 +126,13 @@ def _write(path: Path, shards: Iterable[tuple[int, list[Change]]]) -> int:
                     offset += length
             data = _encoder.encode(index)
             file.write(data)
-            file.write(_TRAILER.pack(offset, crc32(data), _MAGIC))
+            file.write(TRAILER.pack(offset, crc32(data), _MAGIC))
         durable.sync(path)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
     durable.sync(path.parent)
-    return offset + len(data) + _TRAILER.size
+    return offset + len(data) + TRAILER.size
 
 
 def _encoded(changes: list[Change], path: Path, shard: int) -> Iterator[bytes]:
@@ -148,16 +148,16 @@ def _encoded(changes: list[Change], path: Path, shard: int) -> Iterator[bytes]:
                 f"{path}: a key and its value must each take less than 4 GiB; got {largest} bytes "
                 f"in shard {shard}; keep less under one key"
             ) from error
-        if len(data) > _BLOCK and len(some) > 1:
-            step = max(1, len(some) * _BLOCK // (2 * len(data)))
+        if len(data) > BLOCK and len(some) > 1:
+            step = max(1, len(some) * BLOCK // (2 * len(data)))
             continue
         yield data
         at += len(some)
-        if len(data) < _BLOCK // 4:
+        if len(data) < BLOCK // 4:
             step = min(2 * step, _MOST_PER_BLOCK)
 
 
-class _File:
+class File:
     """A file of changes, open for reading, and where in it each shard is."""
 
     def __init__(self, path: Path) -> None:
@@ -197,11 +197,11 @@ class _File:
             raise self._refused(f"shard {shard} has another number of changes than it should")
 
     def _read_index(self) -> dict[int, _Place]:
-        end = self.file.seek(0, os.SEEK_END) - _TRAILER.size
+        end = self.file.seek(0, os.SEEK_END) - TRAILER.size
         if end < 0:
             raise self._refused("it is too short")
         self.file.seek(end)
-        offset, checksum, magic = _TRAILER.unpack(self._exactly(_TRAILER.size))
+        offset, checksum, magic = TRAILER.unpack(self._exactly(TRAILER.size))
         if magic != _MAGIC or offset > end:
             raise self._refused("its end is not that of a file of state")
         self.file.seek(offset)

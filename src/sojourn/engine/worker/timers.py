@@ -113,6 +113,11 @@ class Timers:
         """Timers that will fire."""
         return sum(counts.total() for counts in self._counts.values())
 
+    @property
+    def kept(self) -> int:
+        """Entries that take room, also of timers that were set anew or cancelled since."""
+        return len(self._heap)
+
     def enter(self, shard: int, is_tuple: bool) -> None:
         """What is in hand is of this shard: a tuple, or a timer."""
         self._shard = shard
