@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.control.controller import Record
-from sojourn.control.model import metric_of
+from sojourn.control.measure import metric_of
 from sojourn.control.summary import Summary
 from sojourn.units import format_duration as told
 

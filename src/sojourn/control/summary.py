@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from sojourn.control.controller import Record
-from sojourn.control.model import metric_of
+from sojourn.control.measure import metric_of
 
 
 @dataclass(frozen=True)
