@@ -27,16 +27,19 @@ class Shape:
 
 
 def shape_of(topology: Topology) -> Shape:
-    """A processor for each executor at least, no more than there are shards; sinks have one. A
-    chain has those of its head."""
+    """Sinks have one processor, and a chain has those of its head."""
     topology = contracted(topology)
     operators = topology.operators
     return Shape(
         name=topology.name,
         known={name: kind_of(spec) for name, spec in topology.vertices.items()},
         limits=Limits(
-            minimum={name: spec.executors for name, spec in operators.items()},
-            maximum={name: o.shards for name, o in operators.items() if o.key is not None},
+            minimum={name: spec.least_processors for name, spec in operators.items()},
+            maximum={
+                name: spec.most_processors
+                for name, spec in operators.items()
+                if spec.most_processors is not None
+            },
             fixed=dict.fromkeys(topology.sinks, 1),
         ),
         start={name: spec.processors for name, spec in operators.items()},
