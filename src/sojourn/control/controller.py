@@ -65,18 +65,24 @@ class Record:
     disturbed: bool = False
 
     @property
+    def metric(self) -> float | None:
+        """The measured figure that a target is for."""
+        if self.measure is None:
+            return None
+        return metric_of(self.measure.sojourn, self.settings.percentile)
+
+    @property
     def change(self) -> Change:
         """What is remembered of it once it is done."""
-        measure, decision = self.measure, self.decision
         return Change(
             time_s=self.time_s,
             before=self.wanted,
-            action=decision.action,
-            measured_s=metric_of(measure.sojourn if measure else None, self.settings.percentile),
-            expected_s=decision.expected_s,
-            rate=measure.external_rate if measure is not None else 0.0,
+            action=self.decision.action,
+            measured_s=self.metric,
+            expected_s=self.decision.expected_s,
+            rate=0.0 if self.measure is None else self.measure.external_rate,
             kept_up=self.kept_up,
-            reviewed=decision.forced,
+            reviewed=self.decision.forced,
         )
 
 

@@ -13,7 +13,7 @@ from sojourn.control.programs import assigned, busier, evenly, fewest, operators
 from sojourn.control.review import made_worse, restrained, unfinished
 from sojourn.control.situation import Action, Blind, Decision, Situation, known
 from sojourn.queueing.allocation import Plan
-from sojourn.queueing.network import Network
+from sojourn.queueing.network import Network, what_of
 from sojourn.units import format_duration as told
 
 _WORTH = 0.05  # share of the processors that giving some back must free, or it never ends
@@ -91,7 +91,7 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         return _add(s, target_s, slow, _risen(s))
     if s.missed:
         assert measured is not None
-        why = f"{_what(s)} {told(measured)} is above {told(target_s)}"
+        why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
         agreed = expected > target_s and (s.rising or s.above >= _AGREE)
         if agreed or s.above > s.settings.window:
             return _add(s, target_s, why, _risen(s) if s.rising else s.newest)
@@ -166,7 +166,7 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
         return None
     why = f"fewer processors keep {told(target_s)}"
     if low is not None:
-        why = f"{_what(s)} {told(smooth)} is below {told(low)}"
+        why = f"{what_of(s.settings.percentile)} {told(smooth)} is below {told(low)}"
     since = s.memory.low_since_s
     left = s.settings.quiet_s - (0.0 if since is None else s.now_s - since)
     if left > 0:
@@ -204,7 +204,7 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
     if measured is None:
         return Decision(Action.HOLD, "no tuple tree was completed", expected_s=known(expected))
     though = f", though {s.backlog}" if s.backlog else ""
-    reason = f"{_what(s)} {told(measured)} is within {told(target_s)}{though}"
+    reason = f"{what_of(s.settings.percentile)} {told(measured)} is within {told(target_s)}{though}"
     return Decision(Action.HOLD, reason, expected_s=known(expected))
 
 
@@ -243,8 +243,3 @@ def _from_to(s: Situation, best: Mapping[str, int]) -> str:
         for name in s.wanted
         if best[name] != s.current[name]
     )
-
-
-def _what(s: Situation) -> str:
-    p = s.settings.percentile
-    return "mean sojourn" if p is None else f"p{p:g} sojourn"

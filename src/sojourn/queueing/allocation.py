@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sojourn.errors import InputError
-from sojourn.queueing.network import Network, spread
+from sojourn.queueing.network import Network, spread, what_of
 from sojourn.queueing.tail import fewest_for_percentile
 from sojourn.queueing.walk import Limits, Walk, first_meeting
 
@@ -97,7 +97,7 @@ def min_processors(
     walk = Walk(network, minimum, maximum)
     if percentile is not None and spread(0, 1, percentile) == 0:
         percentile = None  # there the percentile's approximation is the mean
-    what = "mean sojourn" if percentile is None else f"p{percentile:.10g} sojourn"
+    what = what_of(percentile)
     bound = network.bound(percentile)
     if not walk.obstacle and bound > max_sojourn:
         walk.obstacle = _below_bound(what, max_sojourn, bound)

@@ -106,6 +106,11 @@ class Network:
                 raise InputError(f"the allocation names {name!r}, which the network does not have")
 
 
+def what_of(p: float | None) -> str:
+    """What a target is for, in words."""
+    return "mean sojourn" if p is None else f"p{p:.10g} sojourn"
+
+
 def spread(mean: float, variance: float, p: float) -> float:
     """Mean plus as many standard deviations as the p-th percentile of an exponential lies above
     its mean; concave and increasing in both, which the program for percentiles relies on."""
