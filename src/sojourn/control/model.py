@@ -3,8 +3,16 @@ feeds `decide`. Pure."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
-from sojourn.control.measure import Measure, NotReady, is_rising, newest_of, smoothed
+from sojourn.control.measure import (
+    Measure,
+    NotReady,
+    OperatorMeasure,
+    is_rising,
+    newest_of,
+    smoothed,
+)
 from sojourn.control.situation import Blind, Limits, Memory, Situation
 from sojourn.errors import InputError
 from sojourn.queueing.network import Network, traffic
@@ -14,6 +22,7 @@ from sojourn.settings import ControlSettings
 _KEPT = 30  # measures
 _IDLE_SERVICE_S = 1e-3  # of an operator that has had nothing to do yet
 _LIKE_POISSON = (0.75, 1.33)
+_MOST_SCV = 100.0  # what is measured beyond that is not believed
 
 
 def modelled(
@@ -69,28 +78,23 @@ def network_of(measure: Measure, settings: ControlSettings) -> Network | NotRead
             rate = rates[name]
             if operator.service_s is None and rate > 0:
                 return NotReady(f"no service times of {name!r} yet")
-            stations[name] = _station(
-                rate,
-                operator.service_s or _IDLE_SERVICE_S,
-                operator.arrival_scv,
-                operator.service_scv,
-                settings.model,
-            )
+            stations[name] = _station(rate, operator, settings.model)
         return Network(stations, measure.external_rate)
     except InputError as error:
         return NotReady(str(error))
 
 
-def _station(
-    rate: float, service_s: float, arrival_scv: float | None, service_scv: float | None, model: str
-) -> Station:
-    arrival, service = arrival_scv, service_scv
+def _station(rate: float, operator: OperatorMeasure, model: str) -> Station:
+    """M/M/k, or GI/G/k where the measured variability is far from Poisson's."""
+    plain = Station(rate, 1 / (operator.service_s or _IDLE_SERVICE_S))
+    arrival, service = operator.arrival_scv, operator.service_scv
     if model == "mmk" or arrival is None or service is None:
-        return Station(rate, 1 / service_s)
+        return plain
+    general = replace(
+        plain, arrival_scv=min(arrival, _MOST_SCV), service_scv=min(service, _MOST_SCV)
+    )
     low, high = _LIKE_POISSON
-    if model == "auto" and low <= (arrival + service) / 2 <= high:
-        return Station(rate, 1 / service_s)
-    return Station(rate, 1 / service_s, min(arrival, 100.0), min(service, 100.0))
+    return plain if model == "auto" and low <= general.variability <= high else general
 
 
 def _excess(queue: int, station: Station) -> float:
