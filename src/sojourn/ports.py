@@ -118,6 +118,12 @@ class Engine(Protocol):
         """Change the processors of some operators; returns once it is under way."""
 
 
+def machines_within(asked: int, least: int, most: int | None) -> int:
+    """How many machines there should be when some are asked for: no more than may be had, but never
+    fewer than the topology cannot do without."""
+    return max(least, asked if most is None else min(asked, most))
+
+
 class MachinePool(Protocol):
     """Machines that can be had and given back."""
 

@@ -109,6 +109,16 @@ class OperatorSpec:
     ttl_s: float | None = None
     broadcast: bool = False
 
+    @property
+    def least_processors(self) -> int:
+        """Processors that it must have: one for each executor."""
+        return self.executors
+
+    @property
+    def most_processors(self) -> int | None:
+        """Processors that it can use: with a key one for each shard, else as many as it gets."""
+        return None if self.key is None else self.shards
+
 
 @dataclass(frozen=True)
 class SinkSpec:
@@ -215,12 +225,12 @@ class Topology:
             )
         if key is not None and not callable(key):
             raise InputError(f"{what}: key must be a function from a value to its key; got {key!r}")
-        if spec.processors < spec.executors:
+        if spec.processors < spec.least_processors:
             raise InputError(
                 f"{what}: each of its {spec.executors} executors needs a processor; "
                 f"got processors={spec.processors}"
             )
-        if spec.key is not None and spec.shards < spec.processors:
+        if spec.most_processors is not None and spec.processors > spec.most_processors:
             raise InputError(
                 f"{what}: {spec.processors} processors cannot share {spec.shards} shards; "
                 "raise shards"

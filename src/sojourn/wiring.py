@@ -372,7 +372,7 @@ def check_goal(settings: ControlSettings) -> None:
 def check_room(topology: Topology, settings: ControlSettings) -> None:
     """K_max must leave every operator what it cannot do without."""
     operators = topology.operators.values()
-    least = sum(spec.executors for spec in operators if not spec.chained)
+    least = sum(spec.least_processors for spec in operators if not spec.chained)
     if settings.max_processors is not None and settings.max_processors < least:
         raise InputError(
             f"{PREFIX}maxProcessors must be at least {least}, one for each executor of every "

@@ -1,5 +1,6 @@
 """The control loop over a fake engine that behaves as the model says, in virtual time."""
 
+import copy
 import random
 import threading
 from collections.abc import Mapping
@@ -9,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from sojourn.control.bias import Bias
 from sojourn.control.controller import Record, Shape
 from sojourn.control.journal import Journal, read_journal, replay
 from sojourn.control.loop import ControlLoop
 from sojourn.control.measure import smoothed
-from sojourn.control.model import Bias
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.situation import Action, Limits
 from sojourn.errors import InputError
@@ -114,8 +115,9 @@ class OnePool:
 
 
 def loop(engine: FakeEngine, advise: bool = False, **settings: Any) -> ControlLoop:
+    shape = replace(SHAPE, start=engine.allocation())
     made = ControlLoop(
-        engine, SHAPE, ControlSettings(**settings), Negotiator(OnePool()), advise=advise
+        engine, shape, ControlSettings(**settings), Negotiator(OnePool()), advise=advise
     )
     assert made.tick().decision.action is Action.NOT_READY  # the first interval
     return made
@@ -169,7 +171,6 @@ def test_the_fewest_processors_are_used() -> None:
     engine = FakeEngine(rate=50)
     engine.allocation_now.update(parse=5, match=20)
     control = loop(engine, max_sojourn_s=0.3)
-    control.controller.wanted = {"parse": 5, "match": 20}
     ticks(control, 20)
     assert engine.allocation() == {"parse": 1, "match": 2}
 
@@ -178,7 +179,6 @@ def test_with_a_lower_bound_nothing_is_given_back_above_it() -> None:
     engine = FakeEngine(rate=50)
     engine.allocation_now.update(parse=5, match=20)
     control = loop(engine, max_sojourn_s=0.2, min_sojourn_s=0.02)
-    control.controller.wanted = {"parse": 5, "match": 20}
     assert acted(ticks(control, 20)) == []
 
 
@@ -195,7 +195,6 @@ def test_the_right_number_in_the_wrong_places_is_moved() -> None:
     engine = FakeEngine(rate=70)
     engine.allocation_now.update(parse=6, match=3)
     control = loop(engine, max_sojourn_s=0.15, min_sojourn_s=0.01)
-    control.controller.wanted = {"parse": 6, "match": 3}
     moved = acted(ticks(control, 4))
     assert [r.decision.action for r in moved] == [Action.MOVE]
     assert sum(engine.allocation().values()) == 9
@@ -237,7 +236,6 @@ def test_a_topology_that_is_slower_with_more_processors_goes_back() -> None:
     engine = FakeEngine(rate=60, contention=1.6)
     engine.allocation_now.update(parse=1, match=3)
     control = loop(engine, max_sojourn_s=0.06)
-    control.controller.wanted = {"parse": 1, "match": 3}
     records = ticks(control, 30)
     done = acted(records)
     assert {r.decision.action for r in done[::2]} == {Action.ADD}
@@ -432,13 +430,31 @@ def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
     assert len(controller.memory.bias.pairs) == 5
 
 
+def test_a_tick_makes_its_memory_anew() -> None:
+    engine = FakeEngine(rate=50)
+    controller = loop(engine, max_sojourn_s=0.1).controller
+    for rate in (50, 50, 150, 150, 150, 0, 150):
+        engine.rate = rate
+        samples, before = engine.samples(), controller.memory
+        untouched = copy.deepcopy(before)
+        record = controller.step(samples, None)
+        after = controller.memory
+        assert before == untouched != after
+        controller.memory = before
+        assert controller.step(samples, None) == record
+        assert controller.memory == after
+        if record.decision.allocation is not None:
+            engine.resize(record.decision.allocation)
+    assert engine.resizes
+
+
 def test_smoothing_by_window_and_by_alpha() -> None:
     engine = FakeEngine()
     control = loop(engine, max_sojourn_s=1.0)
     for rate in (10.0, 20.0, 60.0):
         engine.rate = rate
         control.tick()
-    past = control.controller.past
+    past = control.controller.memory.past
     window = ControlSettings(window=2)
     assert smoothed(past, window).external_rate == pytest.approx(40)
     alpha = ControlSettings(smoothing="alpha", alpha=0.5)
@@ -451,11 +467,11 @@ def test_one_wild_service_time_is_not_believed() -> None:
     ticks(control, 4)
     engine.service_s = {**engine.service_s, "match": 1.0}
     control.tick()
-    past = control.controller.past
+    past = control.controller.memory.past
     believed = smoothed(past, control.controller.settings).operators["match"].service_s
     assert believed == pytest.approx(0.030)
     control.tick()
-    past = control.controller.past
+    past = control.controller.memory.past
     believed = smoothed(past, control.controller.settings).operators["match"].service_s
     assert believed is not None
     assert believed > 0.3
@@ -566,7 +582,6 @@ def test_a_rolled_back_removal_does_not_stand_in_the_way_of_more() -> None:
     engine = FakeEngine(rate=40)
     engine.allocation_now.update(parse=2, match=4)
     control = loop(engine, max_sojourn_s=0.1)
-    control.controller.wanted = {"parse": 2, "match": 4}
     ticks(control, 7)
     assert sum(engine.allocation().values()) < 6
     engine.overhead_s = 0.15  # as if it were the removal's doing
@@ -581,7 +596,6 @@ def test_lowering_the_number_of_processors_is_not_rolled_back() -> None:
     engine = FakeEngine(rate=40)
     engine.allocation_now.update(parse=4, match=8)
     control = loop(engine, max_sojourn_s=0.1, max_processors=12)
-    control.controller.wanted = {"parse": 4, "match": 8}
     ticks(control, 2)
     control.submit(ControlSettings(max_sojourn_s=0.1, max_processors=4))
     ticks(control, 2)
@@ -594,7 +608,6 @@ def test_a_sink_that_cannot_keep_up_costs_nobody_else_processors() -> None:
     engine = FakeEngine(rate=40, service_s={"parse": 0.01, "match": 0.03, "out": 0.05})
     engine.allocation_now.update(parse=3, match=5)
     control = loop(engine, max_sojourn_s=0.1)
-    control.controller.wanted = {"parse": 3, "match": 5}
     ticks(control, 12)
     assert engine.allocation()["parse"] >= 3
     assert engine.allocation()["match"] >= 5

@@ -1,5 +1,6 @@
 """Topologies: every mistake is told by name, levels are longest paths, code can be sent away."""
 
+import math
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -10,11 +11,14 @@ import cloudpickle
 import pytest
 
 from sojourn import sinks, sources
+from sojourn.control.controller import shape_of
 from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
 from sojourn.operators import Operator, Output
+from sojourn.settings import ControlSettings
 from sojourn.testing import Bench
 from sojourn.topology import Edge, Topology, Vertex
+from sojourn.wiring import check_room
 
 
 def numbers() -> sources.Source:
@@ -264,6 +268,21 @@ def test_keyed_processors_share_shards() -> None:
         topology.operator("count", Count, lines, key=str, shards=4, processors=5)
     topology.operator("split", same, lines, shards=4, processors=5)
     assert topology.operators["split"].processors == 5
+
+
+def test_an_operator_says_how_few_and_how_many_processors_it_can_do_with() -> None:
+    topology, lines = start()
+    topology.operator("split", same, lines, executors=3)
+    topology.operator("count", Count, lines, key=str, shards=4, executors=2)
+    split, count = topology.operators.values()
+    assert (split.least_processors, split.most_processors) == (3, None)
+    assert (count.least_processors, count.most_processors) == (2, 4)
+    limits = shape_of(topology).limits
+    assert (limits.least("split"), limits.most("split")) == (3, math.inf)
+    assert (limits.least("count"), limits.most("count")) == (2, 4)
+    check_room(topology, ControlSettings(max_processors=5))
+    with pytest.raises(InputError, match="maxProcessors must be at least 5"):
+        check_room(topology, ControlSettings(max_processors=4))
 
 
 def test_processors_start_as_many_as_executors() -> None:

@@ -11,16 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from sojourn.control.controller import Record
-from sojourn.control.model import metric_of
 from sojourn.control.summary import Summary
+from sojourn.queueing.network import what_of
 from sojourn.units import format_duration as told
 
 
 def _sojourn_line(record: Record) -> str:
     """Measured against the target, in words."""
-    settings, measure = record.settings, record.measure
-    what = "mean sojourn" if settings.percentile is None else f"p{settings.percentile:g} sojourn"
-    value = metric_of(measure.sojourn if measure else None, settings.percentile)
+    settings, value = record.settings, record.metric
+    what = what_of(settings.percentile)
     text = f"{what} {'unknown' if value is None else told(value)}"
     if settings.max_sojourn_s is not None:
         text += f" of {told(settings.max_sojourn_s)}"

@@ -167,14 +167,14 @@ def replay(
         settings = replace(record.settings, **changes)
         if controller is None:
             controller = Controller(shape, settings)
-            controller.number = record.number - 1
+            controller.memory = replace(controller.memory, number=record.number - 1)
             warm_up = WARM_UP if record.number > 1 else 0
         controller.settings = settings
-        controller.wanted = dict(record.wanted)
+        controller.memory = replace(controller.memory, wanted=record.wanted)
         again = controller.step(
             record.samples, record.capacity, advise=True, disturbed=record.disturbed
         )
         yield Replayed(record, again.decision, warm_up > 0)
         warm_up -= 1
         if record.applied:
-            controller.adopt(record)
+            controller.adopt(replace(record, settings=settings))

@@ -94,7 +94,7 @@ class ControlLoop:
         if record.applied:
             self._apply(record)
         if not self.advise and record.decision.action in _SETTLED:
-            needed = record.decision.needed or sum(controller.wanted.values())
+            needed = record.decision.needed or sum(controller.memory.wanted.values())
             self.negotiator.want(needed, record.time_s, self.settings.quiet_s)
         with self.ticked:
             self.samples = samples

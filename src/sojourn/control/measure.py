@@ -8,11 +8,12 @@ import math
 import operator
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sojourn.ports import Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings
 
+MORE = 1.1  # times a rate; what lies below that is the same load
 _OUTLIER = 5.0  # times the median of the window
 
 
@@ -55,10 +56,14 @@ class NotReady:
 
 
 def measured(
-    samples: Samples, before_s: float | None, known: Mapping[str, str], settings: ControlSettings
+    samples: Samples,
+    before_s: float | None,
+    known: Mapping[str, str],
+    settings: ControlSettings,
+    first: bool = False,
 ) -> Measure | NotReady:
     """One interval's measures. `known` has every vertex's kind, `before_s` is the time of the last
-    samples."""
+    samples, `first` says that it is the interval of the start."""
     missing = [name for name in known if name not in samples.vertices]
     if missing:
         return NotReady(f"no samples from {_listed(missing)}")
@@ -78,6 +83,8 @@ def measured(
         return NotReady(f"the rate of {_listed(stuck)} is unknown: held back all the time")
     if not any(rates.values()):
         return NotReady("nothing arrives", idle=True)
+    if first:
+        return NotReady("the first interval mostly measures the start")
     entering: dict[str, float] = {}
     for name, source in sources.items():
         for edge, count in source.emitted.items():
@@ -185,6 +192,47 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
         sojourn=_pooled([m.sojourn for m in past if m.sojourn is not None]),
         backlog_s=newest.backlog_s,
     )
+
+
+def newest_of(found: Measure, smooth: Measure) -> Measure:
+    """The last interval as it counts beside the smoothed ones. Service times and gains are those
+    smoothed: only load changes from one interval to the next, and what waits. Of the loads it is
+    the higher."""
+    return replace(
+        found,
+        operators={
+            name: replace(
+                smooth.operators[name],
+                queue=last.queue,
+                processors=last.processors,
+                wanted=last.wanted,
+            )
+            for name, last in found.operators.items()
+        },
+        entering={
+            name: max(found.entering.get(name, 0.0), smooth.entering.get(name, 0.0))
+            for name in dict.fromkeys((*found.entering, *smooth.entering))
+        },
+        external_rate=max(found.external_rate, smooth.external_rate),
+    )
+
+
+def is_rising(past: Sequence[Measure], window: int) -> bool:
+    """Whether more arrived in the last interval than chance would have, had the load stayed as it
+    was in those before it."""
+    *before, last = (measure.external_rate for measure in past[-window - 1 :])
+    if not before:
+        return False
+    usual = sum(before) / len(before)
+    chance = 3 * math.sqrt(usual / past[-1].interval_s)
+    return last > max(MORE * usual, usual + chance)
+
+
+def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None:
+    """The measured figure that a target is for."""
+    if sojourn is None:
+        return None
+    return sojourn.mean_s if percentile is None else sojourn.percentile(percentile)
 
 
 def _believed(values: Sequence[float | None]) -> list[float | None]:

@@ -1,14 +1,14 @@
 """What became of the last change: not there yet, too fresh, made things worse; and what that
 forbids for now. Part of deciding; pure."""
 
-from sojourn.control.model import metric_of
+from sojourn.control.measure import MORE
 from sojourn.control.situation import ACTING, RETRIES, Action, Change, Decision, Situation
 from sojourn.units import format_duration as told
 
 _RETRY_INTERVALS = 4  # a change that is not there after so many is asked for again
 _WORSE = 1.3  # times what was expected, and what was before
 _JUDGES = 2  # intervals that must agree
-_ENOUGH_TREES = 20
+_ENOUGH_TREES = 20  # of an interval that may speak against a change
 
 
 def unfinished(s: Situation) -> Decision | None:
@@ -43,17 +43,22 @@ def is_judged(s: Situation, change: Change) -> bool:
 def is_worse(s: Situation, change: Change) -> bool:
     """Whether the interval speaks against a change: tuples take longer than before and than was
     expected, though no more of them arrive; and what was taken away is missed."""
-    measured = metric_of(s.latest.sojourn, s.settings.percentile)
+    measured = s.metric
     if measured is None or s.latest.sojourn is None or s.latest.sojourn.count < _ENOUGH_TREES:
         return False
     if change.measured_s is None or change.expected_s is None or not change.kept_up:
         return False
-    if s.latest.external_rate > 1.1 * change.rate:
+    if _more_arrive(s, change.rate):
         return False
     target = s.settings.max_sojourn_s
     if change.action is not Action.ADD and target is not None and measured <= target:
         return False
     return measured > _WORSE * max(change.expected_s, change.measured_s)
+
+
+def _more_arrive(s: Situation, rate: float) -> bool:
+    """Whether the load is another than at that external rate."""
+    return s.latest.external_rate > MORE * rate
 
 
 def made_worse(s: Situation) -> Decision | None:
@@ -63,10 +68,9 @@ def made_worse(s: Situation) -> Decision | None:
         return None
     if change.worse + 1 < _JUDGES or (s.most is not None and s.total(change.before) > s.most):
         return None
-    measured = metric_of(s.latest.sojourn, s.settings.percentile)
     return Decision(
         Action.ROLL_BACK,
-        f"the last change made it worse: {told(measured or 0)} measured, "
+        f"the last change made it worse: {told(s.metric or 0)} measured, "
         f"{told(change.expected_s or 0)} expected, {told(change.measured_s or 0)} before it; "
         f"going back, and not trying that again for {told(s.settings.hold_off_s)}",
         dict(change.before),
@@ -99,7 +103,7 @@ def _unjudged(s: Situation, found: Decision) -> str:
     change = s.memory.change
     if found.action is not Action.ADD or change is None or change.reviewed:
         return ""
-    if s.latest.external_rate > 1.1 * change.rate:
+    if _more_arrive(s, change.rate):
         return ""
     if is_judged(s, change) and not is_worse(s, change):
         return ""
@@ -116,7 +120,7 @@ def _rolled_back(s: Situation, found: Decision) -> str:
         more = (
             found.action is Action.ADD
             and rejected.action is Action.ADD
-            and s.latest.external_rate <= 1.1 * rejected.rate
+            and not _more_arrive(s, rejected.rate)
             and s.total(found.allocation) >= s.total(rejected.allocation)
         )
         if same or more:

@@ -1,12 +1,13 @@
-"""What a decision is based on, and what it is. Frozen values, made by the controller, read by
-`review` and `decide`, written to the journal."""
+"""What a decision is based on, and what it is. Frozen values. `model` and `remember` make them,
+`review` and `decide` read them; decisions are written to the journal."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from sojourn.control.measure import Measure
-from sojourn.control.model import Bias, bare_of, estimate_of
+from sojourn.control.bias import Bias
+from sojourn.control.measure import Measure, NotReady, metric_of
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
@@ -61,17 +62,20 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Memory:
-    """What is remembered from tick to tick: since when fewer processors would do, and how many
-    would have all that time; for how many intervals in a row the target was missed, an operator
-    could not keep up, a resize was asked for again."""
+    """What is remembered from tick to tick."""
 
-    change: Change | None = None
-    low_since_s: float | None = None
-    enough: Mapping[str, int] = field(default_factory=dict)
-    above: int = 0
-    behind: int = 0
-    retries: int = 0
-    idle_since_s: float | None = None
+    wanted: Mapping[str, int]  # processors that operators should have
+    number: int = 0  # of the last tick
+    before_s: float | None = None  # when its samples were taken
+    past: tuple[Measure, ...] = ()  # the newest last
+    waited: bool = False  # tuples that end next did, as nothing ran or machines came or went
+    change: Change | None = None  # the last
+    low_since_s: float | None = None  # since when fewer processors would do
+    enough: Mapping[str, int] = field(default_factory=dict)  # that would have done all that time
+    above: int = 0  # intervals in a row in which the target was missed
+    behind: int = 0  # intervals in a row in which an operator could not keep up
+    retries: int = 0  # times in a row that a resize was asked for again
+    idle_since_s: float | None = None  # since when nothing arrives
     rejected: tuple[Rejected, ...] = ()
     bias: Bias = field(default_factory=Bias)
 
@@ -85,15 +89,70 @@ class Limits:
     fixed: Mapping[str, int]  # sinks, which stay as they are
     capacity: int | None = None
 
+    def least(self, name: str) -> int:
+        """Processors that an operator must have."""
+        return self.minimum.get(name, 1)
+
+    def most(self, name: str) -> float:
+        """Processors that an operator may have; infinity where nothing bounds them."""
+        return self.maximum.get(name, math.inf)
+
 
 @dataclass(frozen=True)
-class Situation:
+class Standing:
+    """How things stand at a tick, whatever its interval shows. `measure` is what it shows, if
+    anything; it is the newest of the `past` then. `memory` is what the tick before has left."""
+
+    now_s: float
+    measure: Measure | None
+    past: tuple[Measure, ...]
+    limits: Limits
+    memory: Memory
+    settings: ControlSettings
+
+    @property
+    def wanted(self) -> Mapping[str, int]:
+        """The processors that operators should have."""
+        return self.memory.wanted
+
+    @property
+    def least(self) -> dict[str, int]:
+        """The processors that operators must have."""
+        return {name: self.limits.least(name) for name in self.wanted}
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether the processors there are suffice for what arrives, as far as is known."""
+        return True
+
+    @property
+    def estimate_s(self) -> float | None:
+        """What should have been measured with the processors there are, as far as is known."""
+        return None
+
+
+@dataclass(frozen=True)
+class Blind(Standing):
+    """No decision can be based on the interval."""
+
+    why: NotReady
+
+    @property
+    def idle_since_s(self) -> float | None:
+        """Since when nothing arrives; None if something does, or nobody knows."""
+        if not self.why.idle:
+            return None
+        since = self.memory.idle_since_s
+        return self.now_s if since is None else since
+
+
+@dataclass(frozen=True)
+class Situation(Standing):
     """All that a decision is based on. `network` has the smoothed rates, `newest` those of the
     last interval where they are higher. `excess` says how many tuples wait at an operator beyond
     what is usual, `draining` how many processors work that off within an interval, `rising` that
     the load has gone up by more than chance in the last interval."""
 
-    now_s: float
     latest: Measure
     smooth: Measure
     network: Network
@@ -101,10 +160,6 @@ class Situation:
     excess: Mapping[str, float]
     draining: Mapping[str, int]
     rising: bool
-    wanted: Mapping[str, int]
-    limits: Limits
-    memory: Memory
-    settings: ControlSettings
 
     @property
     def current(self) -> dict[str, int]:
@@ -118,6 +173,25 @@ class Situation:
         return min(known, default=None)
 
     @property
+    def metric(self) -> float | None:
+        """The measured figure that a target is for."""
+        return metric_of(self.latest.sojourn, self.settings.percentile)
+
+    @property
+    def missed(self) -> bool:
+        """Whether the target was missed in the interval."""
+        value, target = self.metric, self.settings.max_sojourn_s
+        return value is not None and target is not None and value > target
+
+    @property
+    def above(self) -> int:
+        """For how many intervals in a row the target was missed. One that does not show it does not
+        count."""
+        if self.metric is None or self.settings.max_sojourn_s is None:
+            return self.memory.above
+        return self.memory.above + 1 if self.missed else 0
+
+    @property
     def backlog(self) -> str:
         """What waits beyond what is usual, in words; nothing if nothing."""
         if self.latest.backlog_s > self.settings.interval_s / 2:
@@ -128,19 +202,47 @@ class Situation:
         return ""
 
     @property
+    def slow(self) -> str:
+        """Which operator cannot keep up with what arrives and waits, in words; nothing if none."""
+        for name, count in self.current.items():
+            station = self.newest.stations[name]
+            each = f"{count} × {station.service_rate:.4g}/s"
+            if not station.is_stable(count):
+                arrive = f"{station.arrival_rate:.4g}/s arrive"
+                return f"{name!r} cannot keep up: {arrive}, it serves {each}"
+            if count < self.draining[name]:
+                queue = self.latest.operators[name].queue
+                return f"{name!r} cannot work off {queue} waiting tuples in time: it serves {each}"
+        return ""
+
+    @property
+    def behind(self) -> int:
+        """For how many intervals in a row an operator could not keep up."""
+        return self.memory.behind + 1 if self.slow else 0
+
+    @property
     def keeps_up(self) -> bool:
-        """Whether the processors there are suffice for what arrives."""
+        """Whether the processors there are suffice for what arrives, by the newest rates."""
         return all(self.newest.stations[n].is_stable(k) for n, k in self.current.items())
+
+    @property
+    def estimate_s(self) -> float | None:
+        """What should have been measured with the processors there are, by the smoothed rates."""
+        return known(self.estimate(self.network, self.current))
 
     def total(self, allocation: Mapping[str, int]) -> int:
         """Processors of operators; sinks do not count."""
         return sum(allocation[name] for name in self.wanted)
 
+    def raw_estimate(self, network: Network, allocation: Mapping[str, int]) -> float:
+        """What the model expects of an allocation, whatever was learned."""
+        whole = {**self.limits.fixed, **allocation}
+        return network.sojourn(whole, self.settings.percentile)
+
     def estimate(self, network: Network, allocation: Mapping[str, int]) -> float:
         """What will be measured with an allocation, as far as is known."""
-        whole = {**self.limits.fixed, **allocation}
-        raw = estimate_of(network, whole, self.settings.percentile)
-        return self.memory.bias.correct(raw, bare_of(network, self.settings.percentile))
+        raw = self.raw_estimate(network, allocation)
+        return self.memory.bias.correct(raw, network.bound(self.settings.percentile))
 
 
 @dataclass(frozen=True)
@@ -156,3 +258,8 @@ class Decision:
     needed: int | None = None
     enough: Mapping[str, int] | None = None
     forced: bool = False
+
+
+def known(estimate_s: float) -> float | None:
+    """None where the model has no number, as a station cannot keep up."""
+    return estimate_s if math.isfinite(estimate_s) else None

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from sojourn.control.controller import Record
-from sojourn.control.model import metric_of
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,7 @@ class Tally:
             target = record.settings.max_sojourn_s
             if target is not None:
                 self.targeted = True
-                value = metric_of(sojourn, record.settings.percentile)
-                self.within += value is not None and value <= target
+                self.within += record.metric is not None and record.metric <= target
         if record.applied and record.decision.allocation is not None:
             self.changes.append(
                 Happened(

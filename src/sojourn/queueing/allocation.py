@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sojourn.errors import InputError
-from sojourn.queueing.network import Network, spread
+from sojourn.queueing.network import Network, spread, what_of
 from sojourn.queueing.tail import fewest_for_percentile
 from sojourn.queueing.walk import Limits, Walk, first_meeting
 
@@ -97,8 +97,8 @@ def min_processors(
     walk = Walk(network, minimum, maximum)
     if percentile is not None and spread(0, 1, percentile) == 0:
         percentile = None  # there the percentile's approximation is the mean
-    what = "mean sojourn" if percentile is None else f"p{percentile:.10g} sojourn"
-    bound = network.lower_bound() if percentile is None else network.percentile_bound(percentile)
+    what = what_of(percentile)
+    bound = network.bound(percentile)
     if not walk.obstacle and bound > max_sojourn:
         walk.obstacle = _below_bound(what, max_sojourn, bound)
     if walk.obstacle:
@@ -113,11 +113,7 @@ def min_processors(
         return Plan.of(network, found)
     for _ in walk.additions():
         pass
-    reached = (
-        network.mean_sojourn(walk.allocation)
-        if percentile is None
-        else network.percentile(walk.allocation, percentile)
-    )
+    reached = network.sojourn(walk.allocation, percentile)
     return Plan(reason=_at_limits(what, max_sojourn, reached, walk))
 
 

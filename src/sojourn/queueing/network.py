@@ -71,6 +71,15 @@ class Network:
         """The percentile without any waiting, which no allocation goes below."""
         return spread(*self._total(lambda _name: (0.0, 0.0)), p)
 
+    def sojourn(self, allocation: Mapping[str, int], p: float | None = None) -> float:
+        """What a target is for: E[T], or with `p` that percentile; infinite if a station is
+        unstable."""
+        return self.mean_sojourn(allocation) if p is None else self.percentile(allocation, p)
+
+    def bound(self, p: float | None = None) -> float:
+        """The same without any waiting, which no allocation goes below."""
+        return self.lower_bound() if p is None else self.percentile_bound(p)
+
     def _total(self, wait_moments: Callable[[str], tuple[float, float]]) -> tuple[float, float]:
         """Mean and variance of the whole sojourn, given those of the wait at each station."""
         means, variances = [], []
@@ -95,6 +104,11 @@ class Network:
         for name in allocation:
             if name not in self.stations:
                 raise InputError(f"the allocation names {name!r}, which the network does not have")
+
+
+def what_of(p: float | None) -> str:
+    """What a target is for, in words."""
+    return "mean sojourn" if p is None else f"p{p:.10g} sojourn"
 
 
 def spread(mean: float, variance: float, p: float) -> float:

@@ -16,9 +16,10 @@ from sojourn.chains import contracted
 from sojourn.graph import groups, is_loop
 from sojourn.ports import Allocation, Sample, Samples, Sojourn, scv_of
 from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
+from sojourn.shards import shares
 from sojourn.simulator.arrivals import Arrivals
 from sojourn.simulator.cluster import Cluster, Executor
-from sojourn.simulator.draws import Distribution, Times, quantum, squares
+from sojourn.simulator.draws import Distribution, Times, quantum
 from sojourn.simulator.flow import Edge, Inbox, Outputs
 from sojourn.simulator.lane import Seat
 from sojourn.simulator.station import Counts, Station
@@ -196,7 +197,7 @@ class SimulatedEngine:
     def _stall(self, seconds: float) -> None:
         self.stalled_until_s = max(self.stalled_until_s, self.now_s + seconds)
         for station in self.stations.values():
-            station.held_up = True
+            station.rush.hold_up()
 
     def _at(self, time_s: float, action: Callable[[], None]) -> None:
         heapq.heappush(self.events, (quantum(time_s), next(self.numbers), action))
@@ -232,11 +233,8 @@ class SimulatedEngine:
         last = self.last_s[name]
         gaps = np.diff(time_s) if last is None else np.diff(time_s, prepend=last)
         self.last_s[name] = float(time_s[-1])
-        counts.arrivals += len(time_s)
+        counts.arrived(len(time_s), gaps)
         counts.served += len(time_s)
-        counts.gaps += len(gaps)
-        counts.gap_s += float(gaps.sum())
-        counts.gap_s2 += squares(gaps)
         limit = self.topology.sources[name].source.shed_after
         if limit is not None and self._behind_s(name) > limit:
             counts.shed += len(time_s)
@@ -333,9 +331,7 @@ class SimulatedEngine:
         """Workers where they are wanted."""
         workers: dict[Executor, int] = {}
         for name, processors in self.wanted.items():
-            executors = self.stations[name].executors
-            for executor in range(executors):
-                share = processors // executors + (executor < processors % executors)
+            for executor, share in enumerate(shares(processors, self.stations[name].executors)):
                 workers[name, executor] = share
         seats = self.cluster.seats(workers)
         for name, station in self.stations.items():

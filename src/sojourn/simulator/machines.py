@@ -3,6 +3,7 @@ topology moves."""
 
 from collections.abc import Callable
 
+from sojourn.ports import machines_within
 from sojourn.simulator.engine import SimulatedEngine
 
 
@@ -37,7 +38,7 @@ class SimulatedPool:
         """Get or give back, and move the topology."""
         assert self.cluster.machines is not None
         have = len(self.cluster.machines)
-        wanted = machines if self.most is None else min(machines, self.most)
+        wanted = machines_within(machines, 1, self.most)
         if wanted == have:
             return f"there are {have}, and neither more nor fewer can be had"
         if wanted > have:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sojourn.rush import Rush
 from sojourn.shards import evened
 from sojourn.simulator.draws import Times, quantized, squares
 from sojourn.simulator.lane import Lane, Seat
@@ -89,6 +90,13 @@ class Counts:
     emitted: dict[str, int] = field(default_factory=dict)
     shed: int = 0
 
+    def arrived(self, count: int, gaps: Times) -> None:
+        """So many tuples came, and these gaps between them tell something about the stream."""
+        self.arrivals += count
+        self.gaps += len(gaps)
+        self.gap_s += float(gaps.sum())
+        self.gap_s2 += squares(gaps)
+
 
 class Station:
     """The lanes of one vertex, what waits in them and what is in service."""
@@ -111,10 +119,8 @@ class Station:
         self.lane_home: list[int] = []
         self.turn = 0
         self.counts = Counts()
-        self.last_arrival_s: float | None = None
         self.hand_over_s = 0.0  # what of the time on a seat is no service
-        self.held_up = False
-        self.regular_from_s = 0.0
+        self.rush = Rush()
         self.since_s = 0.0
         self.spare: list[float] = []
         # The executor of a shard is fixed; its owner, a lane of that executor, is not.
@@ -224,23 +230,14 @@ class Station:
         return gone
 
     def _note_arrivals(self, time_s: Times) -> None:
-        """What was held up comes in a rush until it has caught up, as the real engine has it; its
-        gaps say nothing about the stream."""
         if not len(time_s):
             return
-        counts, last_s = self.counts, self.last_arrival_s
-        counts.arrivals += len(time_s)
-        if self.held_up and last_s is not None:
-            self.regular_from_s = float(time_s[0]) + 2 * (float(time_s[0]) - last_s)
-        gaps = np.diff(time_s, prepend=time_s[0] if last_s is None else last_s)
-        regular = time_s >= self.regular_from_s
-        regular[0] &= last_s is not None and not self.held_up
-        self.held_up = False
-        gaps = gaps[regular]
-        counts.gaps += len(gaps)
-        counts.gap_s += float(gaps.sum())
-        counts.gap_s2 += squares(gaps)
-        self.last_arrival_s = float(time_s[-1])
+        first_s = self.rush.gap_s(float(time_s[0]))
+        gaps = np.diff(time_s)[time_s[1:] >= self.rush.over_s]
+        if first_s is not None:
+            gaps = np.concatenate(([first_s], gaps))
+        self.counts.arrived(len(time_s), gaps)
+        self.rush.last_s = float(time_s[-1])
 
     def _places(self, count: int) -> Numbers:
         if self.keyed:

@@ -208,12 +208,12 @@ class SparkEngine:
             raise InputError(
                 f"resize: operator {name!r} needs a whole number of processors; got {processors!r}"
             ) from None
-        if processors < spec.executors:
+        if processors < spec.least_processors:
             raise InputError(
-                f"resize: operator {name!r} needs at least {spec.executors} processors, "
+                f"resize: operator {name!r} needs at least {spec.least_processors} processors, "
                 f"one for each executor; got {processors}"
             )
-        if spec.key is not None and processors > spec.shards:
+        if spec.most_processors is not None and processors > spec.most_processors:
             raise InputError(
                 f"resize: operator {name!r} has {spec.shards} shards, which "
                 f"{processors} processors cannot share"

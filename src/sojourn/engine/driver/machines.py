@@ -13,6 +13,7 @@ from typing import Any
 from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.engine.wire.layout import layout
+from sojourn.ports import machines_within
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology
 
@@ -61,9 +62,7 @@ class StandalonePool:
 
     def change(self, machines: int) -> str:
         """Start or stop workers, and move the topology."""
-        wanted = max(machines, self.least)
-        if self.most is not None:
-            wanted = min(wanted, max(self.most, self.least))
+        wanted = machines_within(machines, self.least, self.most)
         have = self.machines()
         if wanted == len(have):
             return f"there are {len(have)}, and neither more nor fewer can be had"
@@ -110,9 +109,7 @@ class SparkPool:
     def change(self, machines: int) -> str:
         """Ask the cluster manager, and move the topology."""
         have = self.machines()
-        machines = max(machines, self.least)
-        if self.most is not None:
-            machines = min(machines, max(self.most, self.least))
+        machines = machines_within(machines, self.least, self.most)
         if machines == len(have):
             return f"there are {len(have)}, and neither more nor fewer can be had"
         jvm: Any = self.engine.spark._jvm
@@ -174,9 +171,8 @@ def first_machines(topology: Topology, settings: ControlSettings) -> int:
     have so many, and in any case for its task slots."""
     processors = sum(spec.processors for spec in topology.operators.values())
     machines = -(-processors // settings.machine_processors)
-    if settings.max_machines is not None:
-        machines = min(machines, settings.max_machines)
-    return max(machines, -(-layout(topology).slots // settings.machine_cores))
+    least = -(-layout(topology).slots // settings.machine_cores)
+    return machines_within(machines, least, settings.max_machines)
 
 
 def await_slots(engine: SparkEngine, slots: int) -> None:

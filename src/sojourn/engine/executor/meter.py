@@ -4,6 +4,8 @@ differences, so that a report that is late or lost costs nothing."""
 from collections import Counter
 from dataclasses import dataclass, field
 
+from sojourn.rush import Rush
+
 
 @dataclass
 class Meter:
@@ -25,30 +27,22 @@ class Meter:
     processors: int = 0
     processor_s: float = 0.0
     processors_since_s: float = 0.0
-    last_arrival_s: float | None = None
-    held_up: bool = False
-    regular_from_s: float = 0.0
+    rush: Rush = field(default_factory=Rush)
     intended_s: float | None = None
     lag_s: float = 0.0
 
     def begin(self) -> None:
-        """A batch begins. What arrives next was held up between the batches, and comes in a rush
-        until it has caught up; its gaps say nothing about the stream."""
-        self.held_up = True
+        """A batch begins: what arrives next was held up between the batches."""
+        self.rush.hold_up()
 
     def arrived(self, count: int, now_s: float) -> None:
         """That many tuples came at once: one gap since the last, and none between them."""
         self.arrivals += count
-        if self.held_up:
-            self.held_up = False
-            if self.last_arrival_s is not None:
-                self.regular_from_s = now_s + 2 * (now_s - self.last_arrival_s)
-        elif self.last_arrival_s is not None and now_s >= self.regular_from_s:
-            gap = now_s - self.last_arrival_s
+        gap_s = self.rush.gap_s(now_s)
+        if gap_s is not None:
             self.gaps += count
-            self.gap_s += gap
-            self.gap_s2 += gap * gap
-        self.last_arrival_s = now_s
+            self.gap_s += gap_s
+            self.gap_s2 += gap_s * gap_s
 
     def read(self, count: int, gap_s: float, gap_s2: float) -> None:
         """A source read that many, with these moments of the gaps between intended arrivals."""

@@ -61,7 +61,7 @@ def read(paths: Sequence[Path], shards: Callable[[int], bool]) -> dict[int, Stat
 def newest(paths: Sequence[Path], shard: int) -> list[Change]:
     """Of each key of a shard the newest change, as it was written."""
     with ExitStack() as stack:
-        return _newest([stack.enter_context(_File(path)) for path in paths], shard, True)
+        return _newest([stack.enter_context(File(path)) for path in paths], shard, True)
 
 
 def merge(paths: Sequence[Path], out: Path, drop_deleted: bool) -> int:

@@ -1,0 +1,87 @@
+"""Which allocation: DRS's two programs, within the limits of operators and by what was learned, and
+what to do where neither has an answer. Fed by a situation; feeds `decide`. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sojourn.control.situation import Situation
+from sojourn.queueing.allocation import Plan, assign_processors, min_processors
+from sojourn.queueing.network import Network
+from sojourn.units import format_duration as told
+
+
+def fewest(
+    s: Situation,
+    network: Network,
+    target_s: float,
+    least: Mapping[str, int] | None,
+    exact: bool = False,
+) -> tuple[Plan, str]:
+    """The fewest processors for the target with headroom (or exactly, without); if that cannot be
+    had, for what can, with a note that says so."""
+    minimum, maximum = _bounds(s, least)
+    bias, percentile = s.memory.bias, s.settings.percentile
+    shares = ((1.0, ""),) if exact else ((1 - s.settings.headroom, ""), (1.0, "; without headroom"))
+    bound = network.bound(percentile)
+    for share, note in shares:
+        inner = bias.estimate_for(share * target_s, bound)
+        if inner > 0:
+            plan = min_processors(network, inner, percentile, minimum, maximum)
+            if plan.feasible:
+                return plan, note
+    plan = min_processors(network, 1.1 * bound, percentile, minimum, maximum)
+    shortest = told(bias.correct(bound, bound))
+    return plan, f"; {told(target_s)} is out of reach: tuples take {shortest} without any waiting"
+
+
+def assigned(
+    s: Situation, network: Network, processors: int, least: Mapping[str, int] | None = None
+) -> Plan:
+    """So many processors, and those of sinks, for the least sojourn."""
+    minimum, maximum = _bounds(s, least)
+    return assign_processors(network, processors + sum(s.limits.fixed.values()), minimum, maximum)
+
+
+def within(s: Situation, most: int) -> tuple[dict[str, int], str]:
+    """The best placement of what may be used: to work off what waits, else to keep up, else to
+    fall behind evenly."""
+    for least in (s.draining, None):
+        plan = assigned(s, s.newest, most, least)
+        if plan.feasible:
+            return operators_of(s, plan), ""
+    return evenly(s), "; that is too few to keep up"
+
+
+def evenly(s: Situation) -> dict[str, int]:
+    """All that may be used, where most is to be done for each processor; without a bound, enough
+    everywhere to keep up and no less than there is."""
+    least = s.least
+    load = {name: s.newest.stations[name].offered_load for name in s.wanted}
+    best = least if s.most is not None else {n: max(k, s.current[n]) for n, k in least.items()}
+    while s.most is None or sum(best.values()) < s.most:
+        open_to = [n for n in best if best[n] < s.limits.most(n)]
+        if s.most is None:
+            open_to = [n for n in open_to if max(load[n], s.draining[n] - 1) >= best[n]]
+        if not open_to:
+            break
+        best[max(open_to, key=lambda n: load[n] / best[n])] += 1
+    return best
+
+
+def operators_of(s: Situation, plan: Plan) -> dict[str, int]:
+    """A plan without what sinks have."""
+    return {name: plan.allocation[name] for name in s.wanted}
+
+
+def busier(network: Network, factor: float) -> Network:
+    """The same with so many times the load."""
+    stations = {
+        name: replace(station, arrival_rate=factor * station.arrival_rate)
+        for name, station in network.stations.items()
+    }
+    return Network(stations, factor * network.external_rate)
+
+
+def _bounds(s: Situation, least: Mapping[str, int] | None) -> tuple[dict[str, int], dict[str, int]]:
+    minimum = {n: max(k, least[n] if least else 1) for n, k in s.least.items()}
+    return minimum | dict(s.limits.fixed), dict(s.limits.maximum) | dict(s.limits.fixed)

@@ -1,0 +1,138 @@
+"""Remember: the memory that a tick leaves to the next, made anew from how things stood and what was
+decided. Fed by `decide`; what it makes is what the next tick begins with. Pure."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sojourn.control.bias import Bias
+from sojourn.control.measure import Measure
+from sojourn.control.review import is_judged, is_worse
+from sojourn.control.situation import (
+    Action,
+    Blind,
+    Change,
+    Decision,
+    Memory,
+    Rejected,
+    Situation,
+)
+
+_ENOUGH_TREES = 10  # of an interval that is learned from
+_STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)  # nothing is in motion
+
+
+def after_disturbance(memory: Memory) -> Memory:
+    """Machines came or went, and tuples waited meanwhile: nothing is judged by that."""
+    change = memory.change
+    return replace(
+        memory,
+        change=None if change is None else replace(change, reviewed=True),
+        above=0,
+        behind=0,
+        waited=True,
+        past=_without_sojourns(memory),
+    )
+
+
+def remembered(s: Situation | Blind, decision: Decision) -> Memory:
+    """What is known after a tick, whether or not its decision is carried out."""
+    memory = replace(
+        _by_clock(s.memory, s.now_s), number=s.memory.number + 1, before_s=s.now_s, past=s.past
+    )
+    if isinstance(s, Blind):
+        unseen = s.measure is None and not s.why.idle
+        return replace(memory, waited=memory.waited or unseen, idle_since_s=s.idle_since_s)
+    return replace(
+        memory,
+        waited=False,
+        change=_judged(s, decision),
+        low_since_s=_low_since_s(s, decision),
+        enough=dict(decision.enough or {}),
+        above=s.above,
+        behind=s.behind,
+        idle_since_s=None,
+        bias=_learned(s, decision),
+    )
+
+
+def adopted(
+    memory: Memory, change: Change, allocation: Mapping[str, int], hold_off_s: float
+) -> Memory:
+    """What was decided is done: want it, and remember what was before."""
+    rejected = tuple(r for r in memory.rejected if r.until_s > change.time_s)
+    undone = memory.change
+    if change.action is Action.ROLL_BACK and undone is not None:
+        until_s = change.time_s + hold_off_s
+        rejected = (*rejected, Rejected(change.before, undone.action, undone.rate, until_s))
+    return replace(
+        memory,
+        wanted=dict(allocation),
+        past=_without_sojourns(memory),
+        change=change,
+        rejected=rejected,
+        above=0,
+        behind=0,
+        retries=memory.retries + 1 if change.action is Action.RETRY else 0,
+        low_since_s=None,
+        enough={},
+    )
+
+
+def _low_since_s(s: Situation, decision: Decision) -> float | None:
+    """Since when fewer processors would have done."""
+    if decision.enough is None:
+        return None
+    return s.now_s if s.memory.low_since_s is None else s.memory.low_since_s
+
+
+def _judged(s: Situation, decision: Decision) -> Change | None:
+    """The last change, with whether the interval speaks for or against it."""
+    change = s.memory.change
+    if change is None or change.reviewed or decision.action is Action.SETTLING:
+        return change
+    if not is_judged(s, change):
+        return change
+    worse = is_worse(s, change)
+    return replace(change, worse=change.worse + worse, reviewed=not worse)
+
+
+def _learned(s: Situation, decision: Decision) -> Bias:
+    """The bias, with the model compared to what was measured where nothing is in motion."""
+    bias, value, sojourn = s.memory.bias, s.metric, s.latest.sojourn
+    if s.memory.waited or decision.action not in _STILL or s.backlog:
+        return bias
+    if value is None or sojourn is None or sojourn.count < _ENOUGH_TREES:
+        return bias
+    estimate = s.raw_estimate(s.network, s.current)
+    if not math.isfinite(estimate):
+        return bias
+    group = 0.0 if s.memory.change is None else s.memory.change.time_s
+    return bias.learn(estimate, s.network.bound(s.settings.percentile), value, group)
+
+
+def _without_sojourns(memory: Memory) -> tuple[Measure, ...]:
+    """Past measures where sojourns under way then say nothing about those to come: under another
+    allocation, or after a pause."""
+    return tuple(replace(measure, sojourn=None) for measure in memory.past)
+
+
+def _by_clock(memory: Memory, now_s: float) -> Memory:
+    """The same memory by a clock that was set back."""
+    if memory.before_s is None or now_s >= memory.before_s:
+        return memory
+    seconds = now_s - memory.before_s
+
+    def moved(time_s: float | None) -> float | None:
+        return None if time_s is None else time_s + seconds
+
+    change = memory.change
+    if change is not None:
+        change = replace(change, time_s=change.time_s + seconds)
+    return replace(
+        memory,
+        change=change,
+        low_since_s=moved(memory.low_since_s),
+        idle_since_s=moved(memory.idle_since_s),
+        rejected=tuple(replace(r, until_s=r.until_s + seconds) for r in memory.rejected),
+    )
