@@ -13,8 +13,9 @@ from sojourn import sinks, sources
 from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
 from sojourn.operators import Operator, Output
+from sojourn.streams import Vertex
 from sojourn.testing import Bench
-from sojourn.topology import Edge, Topology, Vertex
+from sojourn.topology import Edge, Topology
 
 
 def numbers() -> sources.Source:
