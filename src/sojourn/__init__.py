@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sojourn.sources import Source
     from sojourn.streams import OnError, OperatorOptions, Vertex
     from sojourn.topology import Topology
-    from sojourn.wiring import Running, run, start
+    from sojourn.wiring import Running, StartOptions, run, start
 
 __version__ = "0.1.0"
 
@@ -31,6 +31,7 @@ __all__ = [
     "Sink",
     "Sojourn",
     "Source",
+    "StartOptions",
     "Summary",
     "Timers",
     "Topology",
@@ -54,7 +55,7 @@ _HOMES = {
     "sojourn.engine.spark.session": ("configure",),
     "sojourn.errors": ("InputError", "TopologyFailed"),
     "sojourn.ports": ("Sample", "Samples", "Sojourn"),
-    "sojourn.wiring": ("Running", "run", "start"),
+    "sojourn.wiring": ("Running", "StartOptions", "run", "start"),
     "sojourn.sinks": ("Sink",),
     "sojourn.sources": ("Source",),
     "sojourn.operators": ("Operator", "Output", "Timers"),
