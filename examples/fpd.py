@@ -47,7 +47,7 @@ class Settings:
     vocabulary: int = 2_000
     out: str = "out/fpd"
     file: str | None = None  # a message per line: text, or in .jsonl files a list of words
-    on_error: Any = "fail"  # what becomes of a line that is neither: or skip, or dead-letter
+    on_error: sj.OnError = "fail"  # what becomes of a line that is neither: or skip, or dead-letter
 
     def check(self) -> None:
         """Refuse what makes no sense."""

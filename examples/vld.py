@@ -52,7 +52,7 @@ class Settings:
     out: str = "out/vld"
     video: str | None = None
     camera: int | None = None
-    on_error: Any = "fail"
+    on_error: sj.OnError = "fail"
 
     def check(self) -> None:
         """Refuse what makes no sense."""
@@ -145,7 +145,7 @@ def encoded(frame: Image) -> bytes:
     return bytes(vision().imencode(".jpg", frame)[1].tobytes())
 
 
-class Frames(sj.Source):
+class Frames(sj.Source[tuple[int, bytes]]):
     """The frames of a video file or camera; the position is how many came before."""
 
     def __init__(self, settings: Settings) -> None:
@@ -154,7 +154,7 @@ class Frames(sj.Source):
         rate = paper_rates(settings.seed) if settings.rate is None else settings.rate
         self.pace = sj.sources.Pace(rate, "constant", settings.seed)
 
-    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
+    def read(self, position: Any) -> Iterator[tuple[tuple[int, bytes], int]]:
         cv2 = vision()
         from_file, camera = self.path is not None, self.settings.camera
         video = cv2.VideoCapture(self.path if from_file else camera)
@@ -172,7 +172,7 @@ class Frames(sj.Source):
                 yield (number - 1, encoded(frame) if fine else b""), number
 
 
-def frames(settings: Settings) -> sj.Source:
+def frames(settings: Settings) -> sj.Source[tuple[int, bytes]]:
     """Of a file, a camera, or composed."""
     if settings.video is None and settings.camera is None:
         shown = logos()

@@ -9,18 +9,21 @@ if TYPE_CHECKING:
     from sojourn.engine.driver.states import read_state
     from sojourn.engine.spark.session import configure
     from sojourn.errors import InputError, TopologyFailed
-    from sojourn.operators import Operator, Output
+    from sojourn.operators import Operator, Output, Timers
     from sojourn.ports import Sample, Samples, Sojourn
     from sojourn.sinks import Sink
     from sojourn.sources import Source
-    from sojourn.topology import Topology, Vertex
-    from sojourn.wiring import Running, run, start
+    from sojourn.streams import OnError, OperatorOptions, Vertex
+    from sojourn.topology import Topology
+    from sojourn.wiring import Running, StartOptions, run, start
 
 __version__ = "0.1.0"
 
 __all__ = [
     "InputError",
+    "OnError",
     "Operator",
+    "OperatorOptions",
     "Output",
     "Running",
     "Sample",
@@ -28,7 +31,9 @@ __all__ = [
     "Sink",
     "Sojourn",
     "Source",
+    "StartOptions",
     "Summary",
+    "Timers",
     "Topology",
     "TopologyFailed",
     "Vertex",
@@ -50,11 +55,12 @@ _HOMES = {
     "sojourn.engine.spark.session": ("configure",),
     "sojourn.errors": ("InputError", "TopologyFailed"),
     "sojourn.ports": ("Sample", "Samples", "Sojourn"),
-    "sojourn.wiring": ("Running", "run", "start"),
+    "sojourn.wiring": ("Running", "StartOptions", "run", "start"),
     "sojourn.sinks": ("Sink",),
     "sojourn.sources": ("Source",),
-    "sojourn.operators": ("Operator", "Output"),
-    "sojourn.topology": ("Topology", "Vertex"),
+    "sojourn.operators": ("Operator", "Output", "Timers"),
+    "sojourn.streams": ("OnError", "OperatorOptions", "Vertex"),
+    "sojourn.topology": ("Topology",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -5,18 +5,23 @@ topologies, and by the workers that run it."""
 import copy
 import dis
 import inspect
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sojourn.errors import InputError
+from sojourn.typed import Code, T
+
+if TYPE_CHECKING:
+    from typing import Any as _Anything
+else:
+    _Anything = object  # at run time isinstance would be slower by far with Any for a base
 
 Emits = Literal["many", "one", "same"]
 """What an operator emits for a value: the values it returns, the one it returns, or the value
 itself if it returns true."""
-_T = TypeVar("_T")
 
 
 class Timers(Protocol):
@@ -63,11 +68,11 @@ class Operator:
     def open(self) -> Any:
         """Set up what cannot be pickled: models, connections."""
 
-    def process(self, value: Any) -> Any:  # noqa: ARG002
+    def process(self, value: Any, /) -> Any:  # noqa: ARG002
         """Return or yield the values that follow from this one, or None for none."""
         raise TypeError(f"{type(self).__name__} must define process(self, value)")
 
-    def process_bundle(self, values: Any) -> Any:  # noqa: ARG002
+    def process_bundle(self, values: Any, /) -> Any:  # noqa: ARG002
         """Define this instead of `process` to take as many values at once as wait, for code that
         is faster so: a list of them, or with `columns = "numpy"` an array, with `columns =
         "arrow"` a table of mappings or an array. Return an array or a table with one result for
@@ -75,12 +80,12 @@ class Operator:
         If it raises, each is given by itself."""
         raise TypeError(f"{type(self).__name__} must define process_bundle(self, values)")
 
-    def on_timer(self, key: Any, payload: Any) -> Any:  # noqa: ARG002
+    def on_timer(self, key: Any, payload: Any, /) -> Any:  # noqa: ARG002
         """Called when a timer is due, which `self.timers` has set for this key. Return or yield
         values as `process` of `t.operator` does."""
         raise TypeError(f"{type(self).__name__} must define on_timer(self, key, payload)")
 
-    def on_broadcast(self, key: Any, value: Any) -> Any:
+    def on_broadcast(self, key: Any, value: Any, /) -> Any:
         """Called in every worker when `self.broadcast` has changed, and with all it holds in a
         worker that starts. `value` is None if the key was removed. Prepare here what follows from
         it, such as a compiled rule."""
@@ -89,13 +94,14 @@ class Operator:
         """Give back what `open` took."""
 
 
-UserCode = Callable[[Any], Any] | type[Operator] | Operator
+UserCode = Code[Any, Any]
 """A function, or an operator: its class, a `functools.partial` of that, or an instance."""
 
 
 @dataclass(frozen=True)
-class Output:
-    """A value for one named output only: `return Output("rejected", value)`."""
+class Output(_Anything):  # type: ignore[misc]
+    """A value for one named output only: `return Output("rejected", value)`. To type checkers it
+    may stand among values of any type, as it does not change what the plain output carries."""
 
     name: str
     value: Any
@@ -213,7 +219,7 @@ def _mentions(name: str, code: CodeType, self_names: tuple[str, ...]) -> bool:
     )
 
 
-def one_of(what: str, knob: str, value: _T, known: tuple[_T, ...]) -> _T:
+def one_of(what: str, knob: str, value: T, known: tuple[T, ...]) -> T:
     """The value, if it is a known one."""
     if value not in known:
         options = ", ".join(map(repr, known))

@@ -14,9 +14,10 @@ import socket as sockets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 from sojourn.errors import InputError
+from sojourn.typed import T, T_co
 
 Arrivals = Literal["constant", "poisson", "uniform"]
 Rate = float | Sequence[tuple[float, float]]
@@ -99,47 +100,48 @@ class Pace:
         return [2.0 * draw() for _ in range(_BLOCK)]
 
 
-class Source:
-    """Base of all sources. `pace` says when tuples are meant to arrive; None: when they are read.
-    `count` is how many there are, if that is known beforehand.
-    With `shed_after`, tuples that lie that many seconds behind their time are dropped, counted."""
+class Source(Generic[T_co]):
+    """Base of all sources; a `Source[int]` is one of whole numbers. `pace` says when tuples are
+    meant to arrive; None: when they are read. `count` is how many there are, if that is known
+    beforehand. With `shed_after`, tuples that lie that many seconds behind their time are dropped,
+    counted."""
 
     pace: Pace | None = None
     shed_after: float | None = None
     count: int | None = None
 
-    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
+    def read(self, position: Any, /) -> Iterator[tuple[T_co, Any]]:  # noqa: ARG002
         """Pairs of a value and the position behind it, from `position` on; None is the start."""
         raise TypeError(f"{type(self).__name__} must define read(self, position)")
 
 
-class _Counted(Source):
+class _Counted(Source[T]):
     """A source whose position is how many values came before."""
 
     def __init__(
         self,
-        values: Callable[[int], Iterable[Any]],
+        values: Callable[[int], Iterable[T]],
         pace: Pace | None,
         shed: float | None,
         count: int | None = None,
     ):
         self.values, self.pace, self.shed_after, self.count = values, pace, shed, count
 
-    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
+    def read(self, position: Any) -> Iterator[tuple[T, Any]]:
         done = position or 0
         for number, value in enumerate(self.values(done), done + 1):
             yield value, number
 
 
-class _Lines(Source):
+class _Lines(Source[T]):
     """A text file, line by line; the position is a byte offset."""
 
     def __init__(
-        self, path: Path, parse: Callable[[str], Any], pace: Pace | None, shed: float | None
+        self, path: Path, parse: Callable[[str], T], pace: Pace | None, shed: float | None
     ):
         self.path, self.parse, self.pace, self.shed_after = path, parse, pace, shed
 
-    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:
+    def read(self, position: Any) -> Iterator[tuple[T, Any]]:
         offset = position or 0
         with self.path.open("rb") as file:
             file.seek(offset)
@@ -155,27 +157,27 @@ class _Lines(Source):
                 yield value, offset
 
 
-class _Socket(Source):
+class _Socket(Source[str]):
     """Lines of text from a TCP server. It has no position: what was sent while nobody listened,
     or was not yet committed when the topology failed, is gone."""
 
     def __init__(self, host: str, port: int, shed: float | None) -> None:
         self.host, self.port, self.shed_after = host, port, shed
 
-    def read(self, position: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ARG002
+    def read(self, position: Any) -> Iterator[tuple[str, Any]]:  # noqa: ARG002
         with sockets.create_connection((self.host, self.port)) as link, link.makefile("rb") as file:
             for line in file:
                 yield line.decode("utf-8").rstrip("\r\n"), None
 
 
 def iterable(
-    values: Callable[[], Iterable[Any]],
+    values: Callable[[], Iterable[T]],
     *,
     rate: Rate | None = None,
     arrivals: Arrivals = "constant",
     seed: int = 0,
     shed_after: float | None = None,
-) -> Source:
+) -> Source[T]:
     """What a function without arguments returns, one value after the other. It must return the
     same values each time it is called: a restart calls it again and skips what was done."""
     if not callable(values):
@@ -184,24 +186,24 @@ def iterable(
             "a restart calls it again"
         )
 
-    def from_on(done: int) -> Iterable[Any]:
+    def from_on(done: int) -> Iterable[T]:
         return itertools.islice(values(), done, None)
 
     return _Counted(from_on, _pace(rate, arrivals, seed), _shed(shed_after))
 
 
 def paced(
-    value: Callable[[int], Any],
+    value: Callable[[int], T],
     *,
     rate: Rate,
     arrivals: Arrivals = "poisson",
     count: int | None = None,
     seed: int = 0,
     shed_after: float | None = None,
-) -> Source:
+) -> Source[T]:
     """`value(0)`, `value(1)`, … at a pace, for ever or `count` times."""
 
-    def from_on(done: int) -> Iterable[Any]:
+    def from_on(done: int) -> Iterable[T]:
         return map(value, itertools.count(done) if count is None else range(done, count))
 
     return _Counted(from_on, _pace(rate, arrivals, seed), _shed(shed_after), count)
@@ -214,7 +216,7 @@ def lines(
     arrivals: Arrivals = "constant",
     seed: int = 0,
     shed_after: float | None = None,
-) -> Source:
+) -> Source[str]:
     """The lines of a text file in UTF-8."""
     return _Lines(_file(path), str, _pace(rate, arrivals, seed), _shed(shed_after))
 
@@ -226,12 +228,12 @@ def jsonl(
     arrivals: Arrivals = "constant",
     seed: int = 0,
     shed_after: float | None = None,
-) -> Source:
+) -> Source[Any]:
     """The values of a file with one JSON value per line."""
     return _Lines(_file(path), json.loads, _pace(rate, arrivals, seed), _shed(shed_after))
 
 
-def socket(host: str, port: int, *, shed_after: float | None = None) -> Source:
+def socket(host: str, port: int, *, shed_after: float | None = None) -> Source[str]:
     """Lines of text from a TCP server; not repeated after a failure."""
     return _Socket(host, port, _shed(shed_after))
 

@@ -10,8 +10,8 @@ Pure description, checked before anything starts; every engine runs it.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict, Unpack
+from dataclasses import dataclass
+from typing import Any
 
 from sojourn.drawing import Arrow, Box, as_svg, as_text
 from sojourn.errors import InputError
@@ -19,53 +19,15 @@ from sojourn.graph import cycle_in, groups, is_loop
 from sojourn.operators import Emits, UserCode, checked_code, is_async, one_of, takes_bundles
 from sojourn.sinks import Sink
 from sojourn.sources import Source
+from sojourn.streams import Concurrency, OnError, Streams, Vertex
+from sojourn.typed import T
 from sojourn.units import parse_duration
 
-Concurrency = Literal["process", "thread"] | int
-OnError = Literal["fail", "skip", "dead-letter"]
 _ON_ERROR: tuple[OnError, ...] = ("fail", "skip", "dead-letter")
 Key = Callable[[Any], Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 MAX_SHARDS = 65_536
 _ASYNC = 64  # tuples at once in a worker of an async operator, unless said
-
-
-class OperatorOptions(TypedDict, total=False):
-    """How an operator is run.
-
-    `key` sends all tuples of a key to the same shard, in order, and is needed for `self.state`;
-    there are `shards` of them. `processors` is the number to start with, at least one for each of
-    the `executors`. `concurrency` says whether workers are "process"es or "thread"s, or how many
-    tuples a worker of an `async` operator works on at once, each of which counts as a processor.
-    `on_error` says what becomes of a tuple whose processing raises. With `ttl`, such as "1h",
-    `self.state[key]` is forgotten once no tuple of the key has come for so long. With `chain` the
-    operator shares the workers of its only input, an operator, and all that is said of those; what
-    fails in a chain fails as the tuple at its head. `broadcast` names inputs of which every worker
-    gets every value, a (key, value) pair: they make up `self.broadcast`, and a None removes its
-    key."""
-
-    key: Key | None
-    shards: int
-    executors: int
-    processors: int | None
-    concurrency: Concurrency
-    on_error: OnError
-    chain: bool
-    ttl: float | str | None
-    broadcast: "Vertex | Sequence[Vertex]"
-
-
-@dataclass(frozen=True)
-class Vertex:
-    """A handle to a vertex, or with `output` to one of its named outputs."""
-
-    topology: "Topology" = field(repr=False, compare=False)
-    name: str
-    output: str | None = None
-
-    def __getitem__(self, output: str) -> "Vertex":
-        """`rejected = checked["rejected"]`: what `Output("rejected", …)` carries."""
-        return Vertex(self.topology, self.name, output)
 
 
 @dataclass(frozen=True)
@@ -89,7 +51,7 @@ class SourceSpec:
     """A source and how it is run."""
 
     name: str
-    source: Source
+    source: Source[Any]
 
 
 @dataclass(frozen=True)
@@ -125,14 +87,14 @@ class SinkSpec:
     """A sink and how it is run."""
 
     name: str
-    sink: Sink
+    sink: Sink[Any]
     on_error: OnError = "fail"
 
 
 Spec = SourceSpec | OperatorSpec | SinkSpec
 
 
-class Topology:
+class Topology(Streams):
     """Vertices and edges under construction. Mistakes are told at the line that makes them;
     what only the whole can show (an operator nobody feeds, a source without a receiver) by
     `check`, which every engine calls first."""
@@ -142,7 +104,7 @@ class Topology:
         self.vertices: dict[str, Spec] = {}
         self.edges: list[Edge] = []
 
-    def source(self, name: str, source: Source) -> Vertex:
+    def source(self, name: str, source: Source[T]) -> Vertex[T]:
         """Where tuples enter."""
         if not isinstance(source, Source):
             raise InputError(
@@ -150,32 +112,12 @@ class Topology:
             )
         return self._add(SourceSpec(_named(name, "source"), source))
 
-    def operator(
-        self, name: str, code: UserCode, *inputs: Vertex, **options: Unpack[OperatorOptions]
-    ) -> Vertex:
-        """A function from a value to the values that follow from it: a list, a generator, or None.
-        Or an `Operator` class, an instance of one, or a `functools.partial` of one, whose
-        `process` is such a function. Several inputs join."""
-        return self._operator("many", name, code, inputs, **options)
-
-    def map(
-        self, name: str, code: UserCode, *inputs: Vertex, **options: Unpack[OperatorOptions]
-    ) -> Vertex:
-        """As `operator`, for code that returns one value of any kind for each."""
-        return self._operator("one", name, code, inputs, **options)
-
-    def filter(
-        self, name: str, code: UserCode, *inputs: Vertex, **options: Unpack[OperatorOptions]
-    ) -> Vertex:
-        """As `operator`, for code that says of each value whether it goes on."""
-        return self._operator("same", name, code, inputs, **options)
-
     def _operator(
         self,
         emits: Emits,
         name: str,
         code: UserCode,
-        inputs: tuple[Vertex, ...],
+        inputs: tuple[Vertex[Any], ...],
         key: Key | None = None,
         shards: int = 256,
         executors: int = 1,
@@ -184,8 +126,8 @@ class Topology:
         on_error: OnError = "fail",
         chain: bool = False,
         ttl: float | str | None = None,
-        broadcast: Vertex | Sequence[Vertex] = (),
-    ) -> Vertex:
+        broadcast: Vertex[Any] | Sequence[Vertex[Any]] = (),
+    ) -> Vertex[Any]:
         what = f"operator {_named(name, 'operator')!r}"
         told = (broadcast,) if isinstance(broadcast, Vertex) else tuple(broadcast)
         spec = OperatorSpec(
@@ -237,7 +179,9 @@ class Topology:
             )
         return self._add(spec, inputs, told)
 
-    def sink(self, name: str, sink: Sink, *inputs: Vertex, on_error: OnError = "fail") -> Vertex:
+    def sink(
+        self, name: str, sink: Sink[T], *inputs: Vertex[T], on_error: OnError = "fail"
+    ) -> Vertex[Any]:
         """Where results leave. `on_error` says what becomes of a value that it cannot write."""
         what = f"sink {_named(name, 'sink')!r}"
         if not isinstance(sink, Sink):
@@ -245,7 +189,7 @@ class Topology:
         spec = SinkSpec(name, sink, one_of(what, "on_error", on_error, _ON_ERROR))
         return self._add(spec, inputs)
 
-    def feedback(self, sender: Vertex, receiver: Vertex) -> None:
+    def feedback(self, sender: Vertex[Any], receiver: Vertex[Any]) -> None:
         """Close a loop: what `sender` emits also goes to `receiver`, which may lie before it."""
         self._check_handle("feedback", sender)
         self._check_handle("feedback", receiver)
@@ -378,8 +322,11 @@ class Topology:
                 )
 
     def _add(
-        self, spec: Spec, inputs: tuple[Vertex, ...] = (), told: tuple[Vertex, ...] = ()
-    ) -> Vertex:
+        self,
+        spec: Spec,
+        inputs: tuple[Vertex[Any], ...] = (),
+        told: tuple[Vertex[Any], ...] = (),
+    ) -> Vertex[Any]:
         what = kind_of(spec)
         if spec.name in self.vertices:
             raise InputError(f"{what} {spec.name!r}: the name is taken; choose another")

@@ -19,16 +19,15 @@ unless given, it is a list of the values."""
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict, Unpack
 
 from sojourn.errors import InputError
 from sojourn.operators import Operator, Output
+from sojourn.typed import Out
 from sojourn.units import parse_duration
 
 _ROUNDING_S = 1e-3
 Duration = float | str
-Result = Callable[[Any, "Window", Any], Any]
-"""From the key, the window and what it gathered to the value that is emitted."""
 
 
 class Window(NamedTuple):
@@ -36,6 +35,24 @@ class Window(NamedTuple):
 
     start: float
     end: float
+
+
+Result: TypeAlias = Callable[[Any, Window, Any], Out]
+"""From the key, the window and what it gathered to the value that is emitted."""
+
+
+class Gathering(TypedDict, total=False):
+    """What a window gathers its values in, and how one is added."""
+
+    initial: Callable[[], Any]
+    add: Callable[[Any, Any], Any]
+
+
+class Timing(Gathering, total=False):
+    """Where a value's time is found, and how long a window waits for late ones."""
+
+    time: Callable[[Any], float] | None
+    lateness: Duration
 
 
 def _append(gathered: list[Any], value: Any) -> list[Any]:
@@ -47,36 +64,46 @@ def _joined(one: Any, other: Any) -> Any:
     return one + other
 
 
-def tumbling(size: Duration, result: Result, **options: Any) -> "TimeWindows":
+def tumbling(size: Duration, result: Result[Out], **options: Unpack[Timing]) -> "TimeWindows[Out]":
     """Windows of one size, one after the other. Options: `time`, `lateness`, `initial`, `add`."""
     return TimeWindows("windows.tumbling", size, size, result, **options)
 
 
-def sliding(size: Duration, every: Duration, result: Result, **options: Any) -> "TimeWindows":
+def sliding(
+    size: Duration, every: Duration, result: Result[Out], **options: Unpack[Timing]
+) -> "TimeWindows[Out]":
     """Windows of one size, of which one begins `every` so often; a value is in all that hold its
     time. Options as for `tumbling`."""
     return TimeWindows("windows.sliding", size, every, result, **options)
 
 
-def session(gap: Duration, result: Result, **options: Any) -> "SessionWindows":
+def session(
+    gap: Duration,
+    result: Result[Out],
+    *,
+    merge: Callable[[Any, Any], Any] = _joined,
+    **options: Unpack[Timing],
+) -> "SessionWindows[Out]":
     """Windows that last as long as no `gap` of that length comes between two values of the key.
     Options as for `tumbling`, and `merge(one, other)` for what two windows gathered that a value
     between them makes one; unless given, `one + other`."""
-    return SessionWindows(gap, result, **options)
+    return SessionWindows(gap, result, merge, **options)
 
 
-def count(size: int, result: Callable[[Any, Any], Any], **options: Any) -> "CountWindows":
+def count(
+    size: int, result: Callable[[Any, Any], Out], **options: Unpack[Gathering]
+) -> "CountWindows[Out]":
     """Windows of so many values of a key. `result(key, gathered)`; options: `initial`, `add`."""
     return CountWindows(size, result, **options)
 
 
-class _Clocked(Operator, ABC):
+class _Clocked(Operator, ABC, Generic[Out]):
     """What windows over time share: the key's clock, and a timer for each open window."""
 
     def __init__(
         self,
         what: str,
-        result: Result,
+        result: Result[Out],
         time: Callable[[Any], float] | None = None,
         lateness: Duration = 0.0,
         initial: Callable[[], Any] = list,
@@ -91,7 +118,7 @@ class _Clocked(Operator, ABC):
     def open(self) -> None:
         self.since = self.timers.now
 
-    def process(self, value: Any) -> Any:
+    def process(self, value: Any) -> list[Out] | None:
         now = self.timers.now
         at = now if self.time is None else float(self.time(value))
         if not math.isfinite(at):
@@ -99,7 +126,7 @@ class _Clocked(Operator, ABC):
         shown, seen, windows = self.state.get(self.key, (-math.inf, now, {}))
         clock = self._clock(shown, seen, now)
         if clock > at and not self._fits(windows, at, clock - self.lateness_s):
-            return Output("late", value)
+            return [Output("late", value)]
         self._put(windows, at, value, clock - self.lateness_s)
         clock = max(clock, at)
         self.state[self.key] = clock, now, windows
@@ -107,7 +134,7 @@ class _Clocked(Operator, ABC):
             self._set_timer(windows, start, clock)
         return None
 
-    def on_timer(self, key: Any, start: Any) -> Any:
+    def on_timer(self, key: Any, start: Any) -> list[Out] | None:
         shown, seen, windows = self.state[key]
         clock = self._clock(shown, seen, self.timers.now)
         end = self._end(windows, start)
@@ -149,11 +176,16 @@ class _Clocked(Operator, ABC):
         """What a window gathered, which is closed then."""
 
 
-class TimeWindows(_Clocked):
+class TimeWindows(_Clocked[Out]):
     """Windows of one size, by their start."""
 
     def __init__(
-        self, what: str, size: Duration, every: Duration, result: Result, **options: Any
+        self,
+        what: str,
+        size: Duration,
+        every: Duration,
+        result: Result[Out],
+        **options: Unpack[Timing],
     ) -> None:
         super().__init__(what, result, **options)
         self.size_s = parse_duration(size, f"{what}: size")
@@ -185,15 +217,15 @@ class TimeWindows(_Clocked):
         return windows.pop(start)
 
 
-class SessionWindows(_Clocked):
+class SessionWindows(_Clocked[Out]):
     """Windows that grow, by their start, each with the time of its last value."""
 
     def __init__(
         self,
         gap: Duration,
-        result: Result,
+        result: Result[Out],
         merge: Callable[[Any, Any], Any] = _joined,
-        **options: Any,
+        **options: Unpack[Timing],
     ) -> None:
         super().__init__("windows.session", result, **options)
         self.gap_s = parse_duration(gap, "windows.session: gap")
@@ -233,13 +265,13 @@ class SessionWindows(_Clocked):
         return windows.pop(start)[1]
 
 
-class CountWindows(Operator):
+class CountWindows(Operator, Generic[Out]):
     """Windows of so many values."""
 
     def __init__(
         self,
         size: int,
-        result: Callable[[Any, Any], Any],
+        result: Callable[[Any, Any], Out],
         initial: Callable[[], Any] = list,
         add: Callable[[Any, Any], Any] = _append,
     ) -> None:
@@ -247,7 +279,7 @@ class CountWindows(Operator):
             raise InputError(f"windows.count: size must be a whole number above zero; got {size!r}")
         self.size, self.result, self.initial, self.add = size, result, initial, add
 
-    def process(self, value: Any) -> Any:
+    def process(self, value: Any) -> list[Out] | None:
         number, gathered = self.state.get(self.key, (0, None))
         gathered = self.add(gathered if number else self.initial(), value)
         if number + 1 < self.size:

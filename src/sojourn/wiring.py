@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
@@ -31,6 +31,26 @@ if TYPE_CHECKING:
 
 Duration = str | float
 """Such as "500ms" or "2min"; a number is seconds."""
+
+
+class Targets(TypedDict, total=False):
+    """What the control loop keeps, and what can be changed while it runs."""
+
+    max_sojourn: Duration | None
+    min_sojourn: Duration | None
+    max_processors: int | None
+
+
+class StartOptions(Targets, total=False):
+    """The options of `start`, which `run` takes too."""
+
+    percentile: float | None
+    checkpoint: str | Path | None
+    master: str | None
+    spark: "SparkSession | None"
+    journal: str | Path | None
+    advise: bool
+    settings: Mapping[str, object] | None
 
 
 def start(
@@ -78,7 +98,9 @@ def start(
     )
 
 
-def run(topology: Topology, *, duration: Duration | None = None, **options: Any) -> Summary:
+def run(
+    topology: Topology, *, duration: Duration | None = None, **options: Unpack[StartOptions]
+) -> Summary:
     """Start a topology, wait until its sources are exhausted, for `duration`, or until Ctrl-C, stop
     it gracefully, and say what it was like. The other options are those of `start`."""
     seconds = None if duration is None else parse_duration(duration, "duration")
@@ -182,16 +204,15 @@ class Running:
         starts or starts again."""
         return self.engine.allocation()
 
-    def change(self, **targets: Any) -> None:
-        """Go by another max_sojourn, min_sojourn, max_processors or percentile from the next tick
-        on."""
+    def change(self, **targets: Unpack[Targets]) -> None:
+        """Go by another max_sojourn, min_sojourn or max_processors from the next tick on. None
+        drops one; max_sojourn or max_processors must remain."""
         if self.loop is None:
             raise InputError(
                 "change: nothing is controlled; start with max_sojourn or max_processors"
             )
         self.engine.check()
-        new = _with_keys(self.loop.settings, _keys(targets), "change")
-        configuration.changed_live(self.loop.settings, new)
+        new = retargeted(self.loop.settings, targets)
         check_room(self.topology, new)
         self.submit(new)
 
@@ -355,6 +376,26 @@ def settings_for(
     return engine_settings, settings
 
 
+def retargeted(settings: ControlSettings, targets: Targets) -> ControlSettings:
+    """Settings with other targets; None drops one, as long as there is something left to keep."""
+    knobs = {name.removesuffix("_s"): (name, k) for name, k in knobs_of(ControlSettings).items()}
+    found: dict[str, Any] = {}
+    for option, value in targets.items():
+        if option not in knobs:
+            known = ", ".join(name for name, (_, knob) in knobs.items() if knob.live)
+            raise InputError(f"change: there is no option {option!r}; known are {known}")
+        name, knob = knobs[option]
+        found[name] = None if value is None else knob.parse(value, "change")
+    new = replace(settings, **found)
+    configuration.changed_live(settings, new)
+    if not has_goal(new):
+        raise InputError(
+            "change: without max_sojourn and max_processors there is nothing to keep; give one of "
+            "them, or call stop()"
+        )
+    return new
+
+
 def has_goal(settings: ControlSettings) -> bool:
     """Whether there is something to keep."""
     return settings.max_sojourn_s is not None or settings.max_processors is not None
@@ -412,14 +453,3 @@ def _keys(targets: Mapping[str, Any]) -> dict[str, object]:
         if value is not None:
             found[by_name[name].name] = value
     return found
-
-
-def _with_keys(
-    settings: ControlSettings, values: Mapping[str, object], where: str
-) -> ControlSettings:
-    """Settings with some of them set anew; those of the engine are not control's."""
-    by_key = {knob.name: (name, knob) for name, knob in knobs_of(ControlSettings).items()}
-    known = {key: value for key, value in values.items() if key in by_key}
-    return replace(
-        settings, **{by_key[k][0]: by_key[k][1].parse(v, where) for k, v in known.items()}
-    )

@@ -26,7 +26,7 @@ from sojourn.testing import Bench, Step
 
 
 class Price(sj.Operator):
-    def process(self, order: tuple[str, int]) -> Any:
+    def process(self, order: Any) -> Any:
         name, count = order
         return [(name, count * self.broadcast.get(name, 0))]
 

@@ -103,7 +103,7 @@ def test_a_worker_runs_the_whole_chain() -> None:
 def test_what_a_stage_returns_is_checked_by_its_own_name() -> None:
     t = sj.Topology("wrong")
     a = t.operator("a", shout, t.source("s", sj.sources.iterable(list)))
-    t.operator("b", len, a, chain=True)
+    t.operator("b", len, a, chain=True)  # type: ignore[arg-type]
     code = OperatorCode(contracted(t).operators["a"].code, "a", Shared())
     with pytest.raises(TypeError, match="operator 'b' returned int 4"):
         list(code.process("word", -1))
@@ -175,7 +175,7 @@ def test_what_cannot_be_chained_is_refused() -> None:
         t.operator("b", shout, a, processors=2, chain=True)
     t, _, a = start()
     with pytest.raises(InputError, match="chain must be one of False, True; got 'yes'"):
-        t.operator("b", shout, a, chain="yes")  # type: ignore[arg-type]
+        t.operator("b", shout, a, chain="yes")  # type: ignore[call-overload]
 
 
 def test_outputs_of_a_chain_must_differ() -> None:

@@ -45,9 +45,7 @@ def test_a_topology_that_cannot_take_up_the_state_is_refused(tmp_path: Path) -> 
     with pytest.raises(InputError, match=r"vertex 'count' is an operator with 4 .* and missing in"):
         claim(tmp_path, topology(name="other"))
     looped = topology()
-    looped.feedback(
-        sj.topology.Vertex(looped, "count", "again"), sj.topology.Vertex(looped, "count")
-    )
+    looped.feedback(sj.Vertex(looped, "count", "again"), sj.Vertex(looped, "count"))
     with pytest.raises(InputError, match=r"feedback 'count'\['again'\] → 'count' is missing there"):
         claim(tmp_path, looped)
     claim(tmp_path, topology()).close()  # a refusal leaves it as it was

@@ -16,6 +16,7 @@ from sojourn.configuration import (
 )
 from sojourn.errors import InputError
 from sojourn.settings import ControlSettings, EngineSettings, known_keys
+from sojourn.wiring import retargeted
 
 
 def test_later_layers_go_over_earlier_ones(tmp_path: Path) -> None:
@@ -101,6 +102,25 @@ def test_only_targets_may_change_while_it_runs() -> None:
     assert changed_live(old, ControlSettings(max_sojourn_s=2.0)) == ["spark.sojourn.maxSojourn"]
     with pytest.raises(InputError, match="window cannot be changed"):
         changed_live(old, ControlSettings(max_sojourn_s=1.0, window=9))
+
+
+def test_a_target_is_changed_or_dropped_as_long_as_one_remains() -> None:
+    old = ControlSettings(max_sojourn_s=1.0, min_sojourn_s=0.1, max_processors=9)
+    new = retargeted(old, {"max_sojourn": "500ms", "max_processors": None})
+    assert (new.max_sojourn_s, new.min_sojourn_s, new.max_processors) == (0.5, 0.1, None)
+    new = retargeted(old, {"max_sojourn": None, "min_sojourn": None})
+    assert (new.max_sojourn_s, new.min_sojourn_s, new.max_processors) == (None, None, 9)
+    assert retargeted(old, {}) == old
+    with pytest.raises(InputError, match="minSojourn must be below"):
+        retargeted(old, {"max_sojourn": None})
+    with pytest.raises(InputError, match=r"nothing to keep; give one of them, or call stop\(\)"):
+        retargeted(old, {"max_sojourn": None, "min_sojourn": None, "max_processors": None})
+    unknown: Any = {"max_sojurn": "1s"}
+    fixed: Any = {"percentile": 99}
+    with pytest.raises(InputError, match="no option 'max_sojurn'; known are max_processors, max_"):
+        retargeted(old, unknown)
+    with pytest.raises(InputError, match="percentile cannot be changed while the topology runs"):
+        retargeted(old, fixed)
 
 
 def test_settings_of_a_program_are_those_of_the_command_line() -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_emitter import SEAL, Way
@@ -139,8 +140,8 @@ def test_a_class_without_process_is_refused_and_other_states_are_not() -> None:
         pass
 
     class Reads(sj.Operator):
-        def process(self, value: sj.Sample) -> list[object]:
-            return [value.state]  # type: ignore[attr-defined]
+        def process(self, value: Any) -> list[object]:
+            return [value.state]
 
     class Nested(sj.Operator):
         def process(self, value: int) -> list[int]:

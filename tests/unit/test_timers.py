@@ -329,11 +329,12 @@ class Tick(sj.Operator):
 def test_a_ttl_needs_a_key_and_timers_do() -> None:
     t = sj.Topology("t")
     source = t.source("n", sj.sources.iterable(lambda: range(3)))
+    words = t.source("w", sj.sources.iterable(lambda: ["a"]))
     with pytest.raises(InputError, match="operator 'seen': ttl must be above zero and needs key"):
         t.operator("seen", lambda v: [v], source, ttl="1h")
     with pytest.raises(InputError, match="ttl must be above zero"):
-        t.operator("seen", Seen, source, key=lambda v: v, ttl=0)
+        t.operator("seen", Seen, words, key=lambda v: v, ttl=0)
     with pytest.raises(InputError, match="'tick': Tick has on_timer, so it needs a key"):
         t.operator("tick", Tick, source)
-    t.operator("seen", Seen, source, key=lambda v: v, ttl="1h")
+    t.operator("seen", Seen, words, key=lambda v: v, ttl="1h")
     assert t.operators["seen"].ttl_s == 3600

@@ -16,8 +16,9 @@ from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
 from sojourn.operators import Operator, Output
 from sojourn.settings import ControlSettings
+from sojourn.streams import Vertex
 from sojourn.testing import Bench
-from sojourn.topology import Edge, Topology, Vertex
+from sojourn.topology import Edge, Topology
 from sojourn.wiring import check_room
 
 

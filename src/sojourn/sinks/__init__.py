@@ -16,6 +16,7 @@ from typing import Any
 from sojourn.sinks.columns import Parquet
 from sojourn.sinks.files import Jsonl
 from sojourn.sinks.sink import Sink, Staged, publish
+from sojourn.typed import T
 
 __all__ = ["Sink", "Staged", "call", "console", "jsonl", "parquet", "publish"]
 
@@ -24,20 +25,20 @@ PARQUET_ROLL_BYTES = 64 << 20
 PARQUET_ROLL_S = 60.0
 
 
-class _Console(Sink):
+class _Console(Sink[Any]):
     def write(self, value: Any) -> str:
         return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-class _Call(Sink):
-    def __init__(self, function: Callable[[Any], object]) -> None:
+class _Call(Sink[T]):
+    def __init__(self, function: Callable[[T], object]) -> None:
         self.function = function
 
-    def write(self, value: Any) -> None:
+    def write(self, value: T) -> None:
         self.function(value)
 
 
-def jsonl(directory: str | Path, *, roll_bytes: int = JSONL_ROLL_BYTES) -> Sink:
+def jsonl(directory: str | Path, *, roll_bytes: int = JSONL_ROLL_BYTES) -> Sink[Any]:
     """Files of JSON lines in `directory`; each result stands there exactly once, as soon as it is
     committed. The newest file of a start is replaced by a longer one with every commit, until it
     has `roll_bytes` and the next is begun; readers see whole lines only."""
@@ -46,19 +47,19 @@ def jsonl(directory: str | Path, *, roll_bytes: int = JSONL_ROLL_BYTES) -> Sink:
 
 def parquet(
     directory: str | Path, *, roll_s: float = PARQUET_ROLL_S, roll_bytes: int = PARQUET_ROLL_BYTES
-) -> Sink:
+) -> Sink[Any]:
     """Parquet files in `directory`; each result stands there exactly once. What is committed is
     shown when there are `roll_bytes` of it, after `roll_s` seconds, or when the topology stops.
     Values are mappings of column to value; anything else becomes the column `value`."""
     return Parquet(directory, roll_bytes, roll_s)
 
 
-def console() -> Sink:
+def console() -> Sink[Any]:
     """Every value on the driver's standard output at once; after a failure some appear again."""
     return _Console()
 
 
-def call(function: Callable[[Any], object]) -> Sink:
+def call(function: Callable[[T], object]) -> Sink[T]:
     """Call a function with every value at once, in the sink's process; after a failure it may be
     called again with some."""
     return _Call(function)

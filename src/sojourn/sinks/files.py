@@ -18,7 +18,7 @@ from sojourn.sinks.sink import Sink, Staged
 BUFFER_BYTES = 256 << 10
 
 
-class Files(Sink):
+class Files(Sink[Any]):
     """Files written aside, in a folder of the sink's own, and moved into view when committed:
     `part-0-000007-000012-3fb2a1.jsonl` is of part 0, epoch 7, number 12. The last piece differs
     from one checkpoint to another. Names sort in the order in which files were begun."""

@@ -6,10 +6,11 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Generic
 
 from sojourn.durable import sync
 from sojourn.errors import InputError
+from sojourn.typed import T
 
 _log = logging.getLogger("sojourn")
 
@@ -47,9 +48,9 @@ def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
             sync(Path(folder))
 
 
-class Sink:
-    """Base of all sinks; `write` is all that one needs. `run` names the checkpoint, and so all
-    starts that go on with one another's work."""
+class Sink(Generic[T]):
+    """Base of all sinks; `write` is all that one needs. A `Sink[int]` takes whole numbers. `run`
+    names the checkpoint, and so all starts that go on with one another's work."""
 
     run = ""
 
@@ -57,7 +58,7 @@ class Sink:
         """Called once before the first value. `part` numbers the executors of the sink, should
         there be several; `epoch` numbers the starts; `held` is what the last commit held."""
 
-    def write(self, value: Any) -> str | None:  # noqa: ARG002
+    def write(self, value: T, /) -> str | None:  # noqa: ARG002
         """Take one value, or raise and leave no trace of it; a returned line is printed by the
         driver."""
         raise TypeError(f"{type(self).__name__} must define write(self, value)")
