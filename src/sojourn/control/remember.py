@@ -112,7 +112,7 @@ def _learned(s: Situation, decision: Decision) -> Bias:
 
 
 def _without_sojourns(memory: Memory) -> tuple[Measure, ...]:
-    """Past measures where sojourns under way then say nothing about those to come: under another
+    """The past measures without their sojourns, which say nothing about those under another
     allocation, or after a pause."""
     return tuple(replace(measure, sojourn=None) for measure in memory.past)
 
