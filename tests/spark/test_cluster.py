@@ -53,7 +53,7 @@ if __name__ == "__main__":
         os.kill(spark_executor(running, "count"), signal.SIGKILL)
         print("killed", flush=True)
         while running.restarts == 0:
-            assert running.await_commit(120)
+            running.await_idle(0.1)
         assert running.await_idle(120)
         print("restarts", running.restarts, flush=True)
     spark.stop()
