@@ -32,6 +32,10 @@ class Timers(Protocol):
     def now(self) -> float:
         """The time, as `time.time` counts it; in tests that of the test's clock."""
 
+    @property
+    def ran(self) -> float:
+        """Seconds that the topology has run, over all its starts."""
+
     def after(self, seconds: float | str, payload: Any = None) -> None:
         """Have `on_timer(key, payload)` called in so many seconds, or after "5min"."""
 

@@ -59,6 +59,7 @@ class Bench:
     def __init__(self, topology: Topology, now: float = 0.0) -> None:
         topology.check()
         self.topology, self.now = topology, now
+        self._zero_s = now
         self.outputs: dict[str, list[Any]] = {name: [] for name in topology.sinks}
         self.failed: list[Step] = []
         self.waiting: deque[tuple[str, bool, bytes]] = deque()
@@ -137,7 +138,9 @@ class Bench:
         """Stop the topology, and start it again from its checkpoint after it was `down` for so
         long: operators are closed and made anew, with the state and timers that they had. Tuples
         that wait still do."""
-        self.now += parse_duration(down, "down")
+        down_s = parse_duration(down, "down")
+        self.now += down_s
+        self._zero_s += down_s
         self.close()
         for name, old in self._codes.items():
             states = {part: State.unpacked(s.packed()) for part, s in old.shared.states.items()}
@@ -204,6 +207,7 @@ class Bench:
             spec.ttl_s,
             self._clock,
             spec.broadcast,
+            self._zero_s,
         )
 
     def _write(self, spec: SinkSpec, sink: Sink, value: Any) -> None:

@@ -334,6 +334,13 @@ class Topology(Streams):
             raise InputError(f"{what} {spec.name!r}: has no input; name at least one")
         for vertex in (*inputs, *told):
             self._check_handle(f"{what} {spec.name!r}", vertex)
+        for vertex in told:
+            sender = self.vertices[vertex.name]
+            if isinstance(sender, OperatorSpec) and sender.key is None:
+                raise InputError(
+                    f"{what} {spec.name!r}: its broadcast input {vertex.name!r} has no key, so its "
+                    "processors could send two values of one key in either order; give it key=…"
+                )
         self.vertices[spec.name] = spec
         for vertex in inputs:
             self._connect(Edge(vertex.name, spec.name, vertex.output))

@@ -115,28 +115,25 @@ class _Clocked(Operator, ABC, Generic[Out]):
             raise InputError(f"{what}: lateness must not be below zero; got {lateness!r}")
         self.initial, self.add = initial, add
 
-    def open(self) -> None:
-        self.since = self.timers.now
-
     def process(self, value: Any) -> list[Out] | None:
         now = self.timers.now
         at = now if self.time is None else float(self.time(value))
         if not math.isfinite(at):
             raise ValueError(f"the time of {value!r:.100} must be a number of seconds; got {at}")
-        shown, seen, windows = self.state.get(self.key, (-math.inf, now, {}))
-        clock = self._clock(shown, seen, now)
+        shown, seen, windows = self.state.get(self.key, (-math.inf, 0.0, {}))
+        clock = self._clock(shown, seen)
         if clock > at and not self._fits(windows, at, clock - self.lateness_s):
             return [Output("late", value)]
         self._put(windows, at, value, clock - self.lateness_s)
         clock = max(clock, at)
-        self.state[self.key] = clock, now, windows
+        self.state[self.key] = clock, self.timers.ran, windows
         for start in windows:
             self._set_timer(windows, start, clock)
         return None
 
     def on_timer(self, key: Any, start: Any) -> list[Out] | None:
         shown, seen, windows = self.state[key]
-        clock = self._clock(shown, seen, self.timers.now)
+        clock = self._clock(shown, seen)
         end = self._end(windows, start)
         if clock + _ROUNDING_S < end + self.lateness_s:  # the clock stood still while it was down
             self._set_timer(windows, start, clock)
@@ -148,12 +145,12 @@ class _Clocked(Operator, ABC, Generic[Out]):
             del self.state[key]
         return [self.result(key, Window(start, end), gathered)]
 
-    def _clock(self, shown: float, seen: float, now: float) -> float:
-        """What a key's clock shows now, that showed that when its last value was seen. It stands
-        still while no worker runs."""
+    def _clock(self, shown: float, seen: float) -> float:
+        """What a key's clock shows now. It showed `shown` when the topology had run for `seen`
+        seconds, and stands still while the topology is down."""
         if self.time is None:
-            return now
-        return shown + max(0.0, now - max(seen, self.since))
+            return self.timers.now
+        return shown + max(0.0, self.timers.ran - seen)
 
     def _set_timer(self, windows: dict[float, Any], start: float, clock: float) -> None:
         left_s = self._end(windows, start) + self.lateness_s - clock

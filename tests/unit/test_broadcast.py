@@ -1,17 +1,19 @@
 """Inputs that every worker gets: declared, addressed, kept, saved and told."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from test_worker import TO_ALL, serving
 
 import sojourn as sj
-from sojourn.chains import contracted
 from sojourn.control.controller import shape_of
 from sojourn.engine.driver.record import Record
 from sojourn.engine.executor.table import Table
+from sojourn.engine.executor.workers import Workers
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
 from sojourn.engine.worker import store, values
@@ -93,7 +95,7 @@ def test_what_is_not_a_pair_is_refused(value: Any) -> None:
 def test_a_pair_that_is_refused_meets_its_senders_on_error() -> None:
     t = sj.Topology("priced")
     lines = t.source("lines", sj.sources.iterable(lambda: ["tea 2"]))
-    prices = t.map("prices", lambda line: tuple(line.split()), lines, on_error="skip")
+    prices = t.map("prices", lambda s: tuple(s.split()), lines, on_error="skip", key=len)
     t.sink("out", sj.sinks.call(print), t.operator("price", Told, lines, broadcast=[prices]))
     bench = Bench(t)
     bench.send("lines", "tea 2", "tea")
@@ -136,13 +138,14 @@ def test_it_is_drawn() -> None:
     assert ">broadcast</text>" in priced()._repr_svg_()
 
 
-def test_what_leaves_a_chain_may_be_broadcast() -> None:
+def test_an_operator_that_broadcasts_has_a_key_so_that_values_stay_in_order() -> None:
     t = sj.Topology("t")
     one = t.source("one", sj.sources.iterable(lambda: [(1, 2)]))
-    last = t.map("b", tuple, t.map("a", list, one), chain=True)
-    t.operator("price", Price, one, broadcast=last)
-    (edge,) = (edge for edge in contracted(t).edges if edge.broadcast)
-    assert (edge.sender, edge.receiver, edge.output) == ("a", "price", "b")
+    pairs = t.map("pairs", tuple, one)
+    with pytest.raises(InputError, match=r"its broadcast input 'pairs' has no key.*give it key=…"):
+        t.operator("price", Price, one, broadcast=pairs)
+    t.operator("price", Price, one, broadcast=t.map("keyed", tuple, one, key=len))
+    assert [(e.sender, e.receiver) for e in t.edges if e.broadcast] == [("keyed", "price")]
 
 
 def test_every_executor_gets_a_copy_which_is_no_part_of_a_tree() -> None:
@@ -207,3 +210,64 @@ def test_a_topology_without_broadcasts_is_itself() -> None:
     topology = priced()
     topology.edges = [replace(edge, broadcast=False) for edge in topology.edges]
     assert topology.without_broadcasts() is topology
+
+
+class Raises(Price):
+    def on_broadcast(self, key: Any, value: Any) -> None:  # noqa: ARG002
+        raise ValueError(value)
+
+
+def test_what_a_broadcast_raises_names_its_key() -> None:
+    code = OperatorCode(Raises, "price", Shared(), broadcast=True)
+    with pytest.raises(RuntimeError, match="the broadcast of key 'tea' raised"):
+        code.tell([m.decode_change(broadcast_of("price", ("tea", 2)))])
+
+
+def test_an_async_operator_takes_up_a_broadcast_while_it_waits() -> None:
+    class Asks(sj.Operator):
+        async def open(self) -> None:
+            self.told = asyncio.Event()
+
+        async def on_broadcast(self, key: Any, value: Any) -> None:  # noqa: ARG002
+            self.told.set()
+
+        async def process(self, value: Any) -> Any:
+            await self.told.wait()  # which only the broadcast ends
+            return [(value, dict(self.broadcast))]
+
+    code = OperatorCode(Asks, "asks", Shared(), broadcast=True)
+    with serving(code, routes=(TO_ALL,)) as (tell, answer):
+        tell(m.Work([values.dumps(1)], [], []))
+        tell(m.Broadcast([m.decode_change(broadcast_of("asks", ("tea", 2)))]))
+        answers = [answer(), answer()]
+    assert {type(found) for found in answers} == {m.Told, m.Done}
+
+
+def test_a_broadcast_counts_until_every_worker_has_taken_it_up() -> None:
+    links = [Sent(), Sent(), Sent()]
+    made = iter(links)
+    table = Table()
+    workers = Workers(lambda: next(made), False, [], 10, table=table)  # type: ignore[arg-type, return-value]
+    workers.resize(2)
+    for number, worker in enumerate(workers.all):
+        workers.ready(worker, number + 1)
+    workers.tell(table.take([broadcast_of("", ("tea", b"x" * 1000))]))
+    assert workers.telling_bytes > 1000
+    assert (workers.idle, workers.may_cut) == (False, False)
+    for worker in workers.all:
+        worker.telling.popleft()
+    assert (workers.idle, workers.may_cut, workers.telling_bytes) == (True, True, 0)
+    workers.resize(3)
+    (frame,) = links[2].frames
+    message = m.decode_to_worker(frame)
+    assert isinstance(message, m.Broadcast)
+    assert message.changes == list(table.entries.values())
+    assert workers.may_cut, "a worker that starts holds no commit up"
+
+
+class Sent:
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+
+    def send(self, *parts: bytes) -> None:
+        self.frames.append(b"".join(parts))

@@ -7,6 +7,7 @@ import pytest
 
 import sojourn as sj
 from sojourn import windows
+from sojourn.engine.worker.code import OperatorCode, Shared
 from sojourn.errors import InputError
 from sojourn.testing import Bench
 
@@ -81,6 +82,37 @@ def test_the_clock_stands_still_while_the_topology_is_down() -> None:
     made.send("in", ("a", 8))
     made.advance("10s")
     assert made.outputs == {"out": [("a", 0, 10, [7, 8])], "late": []}
+
+
+def test_restarts_do_not_hold_up_the_clock() -> None:
+    made = bench(windows.tumbling(60, told, time=by_time))
+    made.send("in", ("a", 0))
+    for _ in range(3):
+        made.advance("25s")
+        made.restart(down="1min")
+    made.run()
+    assert made.outputs["out"] == [("a", 0, 60, [0])]
+
+
+def test_a_worker_that_takes_over_a_shard_goes_on_with_its_clock() -> None:
+    now = [1000.0]
+
+    def worker() -> OperatorCode:
+        code = windows.tumbling(60, told, time=by_time)
+        return OperatorCode(
+            code, "w", Shared(), key=lambda value: value[0], clock=lambda: now[0], zero_s=900.0
+        )
+
+    old = worker()
+    old.process(("a", 0.0), 5)
+    now[0] += 59
+    new = worker()
+    new.give(old.take(5))
+    now[0] += 2
+    assert new.timers is not None
+    ((shard, key, start),) = new.timers.fire(9)
+    assert new.on_timer(shard, key, start) == [("a", 0, 60, [0.0])]
+    assert new.process(("a", 0.5), 5) == [sj.Output("late", ("a", 0.5))]
 
 
 def test_a_value_is_in_all_sliding_windows_that_hold_its_time() -> None:

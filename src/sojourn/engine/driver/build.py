@@ -103,6 +103,7 @@ def build_tasks(
     suspects: Mapping[str, Collection[bytes]],
     guilty: Mapping[str, Collection[Suspect]],
     rest_s: float,
+    zero_s: float,
 ) -> list[Task]:
     """One task per level: with the processors wanted and rests of so long at the most, giving out
     suspected tuples one by one and leaving out those that are guilty of their workers' deaths."""
@@ -129,6 +130,7 @@ def build_tasks(
                 key=_pickle(place.vertex, operator.key) if operator is not None and keyed else b"",
                 ttl_s=None if operator is None else operator.ttl_s,
                 broadcast=operator is not None and operator.broadcast,
+                zero_s=zero_s,
                 keep_going=on_error != "fail",
                 tracked_per_s=plan.settings.tracked_per_s,
                 timed_every=plan.settings.timed_every,

@@ -3,6 +3,7 @@ then, and when all have saved writes the record, publishes what sinks have stage
 no longer counts. Fed by the hub; used by the supervisor."""
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,7 @@ class Committer:
     def __init__(self, checkpoint: Path, hub: Hub) -> None:
         self.checkpoint, self.hub = checkpoint, hub
         self.record = last_record(checkpoint)
+        self.zero_s = 0.0  # when the topology would have begun, had it never been down
         self.published = last_published(checkpoint)
 
     def begin(self) -> None:
@@ -39,6 +41,7 @@ class Committer:
             publish(self.record.publish, again=True)
             self.published = self.record.number
         sweep(self.checkpoint, self.record)
+        self.zero_s = time.time() - self.record.ran_s
 
     def commit(
         self,
@@ -62,7 +65,7 @@ class Committer:
             parts = hub.saved_by_all(number)
         if parts is None:
             return False
-        self._make_durable(Record(number, epoch, parts))
+        self._make_durable(Record(number, epoch, parts, time.time() - self.zero_s))
         if hold:  # the topology may be stopped, and its sinks close
             try:
                 write_published(self.checkpoint, number)

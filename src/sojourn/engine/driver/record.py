@@ -18,12 +18,13 @@ _KEPT = 2  # the newest, and the one before it for people to look at
 
 
 class Record(msgspec.Struct):
-    """A commit: its number, the start that made it, and each executor's part. Number 0 is the
-    beginning, before any."""
+    """A commit: its number, the start that made it, each executor's part, and for how long the
+    topology had run. Number 0 is the beginning, before any."""
 
     number: int = 0
     epoch: int = 0
     parts: list[m.Part] = []
+    ran_s: float = 0.0
 
     @property
     def files(self) -> set[str]:

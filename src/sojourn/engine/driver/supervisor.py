@@ -187,6 +187,7 @@ class Supervisor(threading.Thread):
             self.justice.suspects,
             self.justice.guilty(record.number),
             self.rest_s,
+            self.committer.zero_s,
         )
         self.clock = Clock(self.spark, tasks[0].partitions)
         rows = self.clock.rows.mapInArrow(tasks[0], SCHEMA)

@@ -225,7 +225,8 @@ class Commits:
         spec, workers = self.spec, self.workers
         self.asked = None
         part = m.Part(spec.place.vertex, spec.place.executor)
-        table = self.table.cut() if spec.place.executor == 0 else []
+        changed = self.table.cut()
+        table = changed if spec.place.executor == 0 else []  # all have the same
         cut = self.cut = _Cut(commit.number, part, dict(self.emitter.sent), table)
         cut.part.guilty = list(workers.convicted)
         # What a worker has in hand is processed before its cut, as its state must fit; without

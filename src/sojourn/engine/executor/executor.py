@@ -72,6 +72,7 @@ class ElasticExecutor:
             spec.max_rest_s,
         )
         own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]
+        self.table = Table()
         self.workers = Workers(
             self._start_worker,
             spec.keyed,
@@ -82,8 +83,8 @@ class ElasticExecutor:
             spec.guilty,
             self._give_up,
             spec.slots,
+            self.table,
         )
-        self.table = Table()
         self.wanted = spec.processors
         self.welcome: m.Welcome | None = None
         self.on_error = OnError(spec, self.meter)
@@ -224,6 +225,7 @@ class ElasticExecutor:
             or emitter.unconfirmed_bytes >= spec.queue_bytes
             or len(emitter.rows) >= _FEEDBACK_ROWS
             or len(self.receiver.early) >= _EARLY_ROWS
+            or self.workers.telling_bytes >= spec.queue_bytes
             or self.channel.backlog_bytes >= spec.queue_bytes
             or (task is not None and task.unsent_bytes > _BACKLOG_BYTES)
         )
@@ -246,8 +248,6 @@ class ElasticExecutor:
         self.loop.add(link, lambda: self._read_worker(link))
         assert self.welcome is not None
         link.send(m.encode(m.Open(self.welcome.position, self.welcome.held)))
-        if self.table.entries:
-            link.send(m.encode(m.Broadcast(list(self.table.entries.values()))))
         return link
 
     def _read_worker(self, link: Link) -> None:
@@ -301,6 +301,8 @@ class ElasticExecutor:
                 self.workers.taken(worker, message)
             case m.Timers():
                 self.workers.told(worker, message)
+            case m.Told():
+                worker.telling.popleft()
 
     def _emit(self, worker: Worker, groups: list[m.Group]) -> None:
         self.commits.emitted(worker, groups)
@@ -321,6 +323,8 @@ class ElasticExecutor:
             return
         if worker.pid is None:
             raise Fault(f"{self.what}: a worker died while it started")
+        if worker.telling:
+            raise Fault(f"{self.what}: a worker died while it took up a broadcast")
         if spec.kind != "operator" or spec.keyed or spec.host.threads or worker.saving:
             suspects = self.workers.suspected(None if spec.host.threads else worker)
             raise WorkerDied(f"a worker of {spec.place.vertex!r} died", suspects)

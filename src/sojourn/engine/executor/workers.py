@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from sojourn.engine.executor.table import Table
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
 from sojourn.shards import evened, shares
@@ -52,6 +53,7 @@ class Worker:
     firing: bool = False  # it was told to, and has not answered
     loading: int = 0  # times that it was given state and has not said what timers came with it
     slots: int = 1  # tuples that it works on at once
+    telling: deque[int] = field(default_factory=deque)  # sizes of broadcasts not taken up yet
 
 
 @dataclass
@@ -80,6 +82,7 @@ class Workers:
         guilty: Collection[m.Suspect] = (),
         give_up: Callable[[Item], None] = lambda _item: None,
         slots: int = 0,
+        table: Table | None = None,
     ) -> None:
         self.start_worker = start_worker
         self.keyed = keyed
@@ -90,6 +93,7 @@ class Workers:
         self.guilty = set(guilty)
         self.give_up = give_up
         self.slots = slots
+        self.table = Table() if table is None else table
         self.seen: Counter[bytes] = Counter()
         self.convicted: list[bytes] = []
         self.all: list[Worker] = []
@@ -113,14 +117,17 @@ class Workers:
     @property
     def idle(self) -> bool:
         """Whether every tuple that came is processed, and no timer is being fired."""
-        busy = any(worker.firing or worker.loading for worker in self.all)
+        busy = any(w.firing or w.loading or w.telling for w in self.all)
         return not self.waiting and not self.given and not self.moves and not busy
 
     @property
     def may_cut(self) -> bool:
-        """Whether no shard is on its way from one worker to another, and none of them is still
-        busy with the last cut. Labels that still wait in a queue do no harm."""
-        return not self.travelling and not any(w.saving for w in self.all)
+        """Whether no shard is on its way from one worker to another, and no worker is still busy
+        with the last cut, or with a broadcast, which it may die of. Labels that still wait in a
+        queue do no harm."""
+        return not self.travelling and not any(
+            w.saving or (w.telling and w.pid is not None) for w in self.all
+        )
 
     @property
     def open(self) -> bool:
@@ -183,7 +190,17 @@ class Workers:
         """Let every worker know what was broadcast."""
         message = m.encode(m.Broadcast(changes))
         for worker in self.all:
-            worker.link.send(message)
+            self.tell_one(worker, message)
+
+    def tell_one(self, worker: Worker, message: bytes) -> None:
+        """The same for one worker."""
+        worker.telling.append(len(message))
+        worker.link.send(message)
+
+    @property
+    def telling_bytes(self) -> int:
+        """What was broadcast and the worker that has most of it still to take up has not."""
+        return max((sum(worker.telling) for worker in self.all), default=0)
 
     def resize(self, wanted: int) -> None:
         """Start or retire workers until there are `wanted` processors."""
@@ -192,6 +209,9 @@ class Workers:
         for _ in range(count - len(staying)):
             queue = deque() if self.keyed else self.shared
             self.all.append(Worker(self.start_worker(), queue))
+            if self.table.entries:
+                known = list(self.table.entries.values())
+                self.tell_one(self.all[-1], m.encode(m.Broadcast(known)))
         for worker in staying[count:]:
             worker.retiring = True
         if self.slots:

@@ -173,6 +173,10 @@ class Timers(msgspec.Struct, array_like=True, tag="timers"):
     loaded: bool
 
 
+class Told(msgspec.Struct, array_like=True, tag="told"):
+    """The first Broadcast that was not answered is taken up."""
+
+
 class Fed(msgspec.Struct, array_like=True, tag="fed"):
     """What a source read: output, trees begun, when the last value was meant to arrive, the
     moments of the gaps between intended arrivals, and whether more is due than one message takes.
@@ -223,7 +227,7 @@ class Fatal(msgspec.Struct, array_like=True, tag="fatal"):
     user: bool = True
 
 
-FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Timers
+FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Timers | Told
 
 encode = msgspec.msgpack.Encoder().encode
 decode_change = msgspec.msgpack.Decoder(Change).decode

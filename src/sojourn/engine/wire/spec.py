@@ -33,6 +33,7 @@ class HostSpec:
     key: bytes  # the function from a value to its key, if there is one
     ttl_s: float | None
     broadcast: bool  # whether there is an input of which every worker gets all
+    zero_s: float  # when the topology would have begun, had it never been down
     keep_going: bool
     tracked_per_s: float
     timed_every: int

@@ -4,6 +4,7 @@ worker's loop."""
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -80,6 +81,7 @@ class OperatorCode:
         ttl_s: float | None = None,
         clock: Callable[[], float] = time.time,
         broadcast: bool = False,
+        zero_s: float = 0.0,
     ) -> None:
         self.name = name
         self.emits, self.read = emits, READERS[emits]
@@ -98,7 +100,7 @@ class OperatorCode:
             if key is not None:
                 self.hand = self.operator.hand = Hand(key)
             if self.hand is not None and (has_timers(code) or ttl_s is not None):
-                self.timers = Timers(shared.states, self.own, self.hand, ttl_s, clock)
+                self.timers = Timers(shared.states, self.own, self.hand, ttl_s, clock, zero_s)
                 self.operator.timers = self.timers
             if broadcast:
                 self.operator.broadcast = MappingProxyType(self.table)
@@ -140,17 +142,26 @@ class OperatorCode:
         return READERS["many"](self.name, self.operator.on_timer(key, payload), None)
 
     def tell(self, changes: Iterable[m.Change]) -> None:
-        """What was broadcast."""
-        heard = self.operator is not None and hears_broadcasts(type(self.operator))
-        for identity, pickled, value in changes:
-            key = key_of(identity, pickled)
-            held = None if value is None else values.loads(value)
-            if held is None:
-                self.table.pop(key, None)
-            else:
-                self.table[key] = held
-            if self.operator is not None and heard:
-                self._done(self.operator.on_broadcast(key, held))
+        """Take up what was broadcast. An async operator goes on with its tuples."""
+        for change in changes:
+            key = key_of(*change[:2])
+            try:
+                if self.events is None:
+                    self._tell(key, change[2])
+                else:
+                    self.events.call(partial(self._tell, key, change[2]))
+            except Exception as error:
+                raise RuntimeError(f"the broadcast of key {key!r:.100} raised") from error
+
+    def _tell(self, key: Any, value: bytes | None) -> Any:
+        held = None if value is None else values.loads(value)
+        if held is None:
+            self.table.pop(key, None)
+        else:
+            self.table[key] = held
+        if self.operator is not None and hears_broadcasts(type(self.operator)):
+            return self.operator.on_broadcast(key, held)
+        return None
 
     def process_bundle(self, given: list[Any], shard: int) -> list[Iterable[Any]]:
         if shard >= 0:

@@ -137,6 +137,7 @@ class _Host:
                     self.key,
                     spec.ttl_s,
                     broadcast=spec.broadcast,
+                    zero_s=spec.zero_s,
                 )
             send_frame(sock, m.encode(m.Ready(os.getpid())))
             serve(sock, reader, code, spec.routes, seed, spec.keep_going, spec.timed_every)

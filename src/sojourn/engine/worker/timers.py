@@ -55,7 +55,9 @@ class Timers:
         hand: Hand,
         ttl_s: float | None = None,
         clock: Callable[[], float] = time.time,
+        zero_s: float = 0.0,
     ) -> None:
+        self._zero_s = zero_s
         self._states, self._own, self._clock = states, own, clock
         self._hand, self._ttl_s = hand, ttl_s
         self._heap: list[tuple[float, int, int, tuple[Any, ...]]] = []
@@ -70,6 +72,11 @@ class Timers:
     def now(self) -> float:
         """The time, as `time.time` counts it; in tests that of the test's clock."""
         return self._clock()
+
+    @property
+    def ran(self) -> float:
+        """Seconds that the topology has run, over all its starts."""
+        return self._clock() - self._zero_s
 
     def after(self, seconds: float | str, payload: Any = None) -> None:
         """Have `on_timer(key, payload)` called in so many seconds, or after "5min". A timer of the

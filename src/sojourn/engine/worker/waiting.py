@@ -1,6 +1,7 @@
 """Many tuples at once in one worker, for operators whose `process` is `async`: while one waits for
 a service elsewhere, others go on. The user's code runs in an event loop in a thread of its own; the
-worker's loop hands it tuples, and waits for it only at a commit's cut and at the end."""
+worker's loop hands it tuples and broadcasts, and waits for it only at a commit's cut and at the
+end."""
 
 import asyncio
 import contextlib
@@ -33,6 +34,16 @@ class EventLoop:
         if inspect.isasyncgen(found) or inspect.isawaitable(found):
             return asyncio.run_coroutine_threadsafe(awaited(found), self.loop).result()
         return found
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """What a function returns that is called between the steps of what runs in it, and awaited
+        there if need be."""
+
+        async def called() -> Any:
+            found = function()
+            return await awaited(found) if inspect.isawaitable(found) else found
+
+        return asyncio.run_coroutine_threadsafe(called(), self.loop).result()
 
     def close(self) -> None:
         """Nothing runs in it after this."""

@@ -98,7 +98,7 @@ def serve(
         if frame is None:
             return
         message = m.decode_to_worker(frame)
-        if waiting is not None and not isinstance(message, m.Work):
+        if waiting is not None and not isinstance(message, m.Work | m.Broadcast):
             waiting.finish()  # all that was given before a cut belongs to it
         match message:
             case m.Work() if waiting is not None:
@@ -128,6 +128,7 @@ def serve(
             case m.Broadcast():
                 assert isinstance(code, OperatorCode)
                 code.tell(message.changes)
+                answers.send(m.Told())
             case m.Close():
                 answers.finish()
                 code.close()
