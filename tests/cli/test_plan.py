@@ -149,7 +149,7 @@ def test_the_installed_script_ends_with_code_2_and_no_traceback() -> None:
             "to: mach,",
             ":8: edges[1].to: unknown operator 'mach'; did you mean 'match'",
         ),
-        ("from: frames", "from: x", ":7: edges[0].from: unknown source or operator 'x'; known are"),
+        ("from: frames", "from: x", ":7: edges[0].from: unknown source or operator 'x'; known:"),
         ("rate: 13", "rate: -13", ":2: sources.frames.rate: must be above 0; got -13"),
         ("rate: 13", "rate: 0", ":2: sources.frames.rate: must be above 0; got 0"),
         ("rate: 13", "rate: .nan", ":2: sources.frames.rate: must be a rate"),

@@ -70,7 +70,7 @@ def test_an_application_that_is_none_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "what is to be kept?"),
+        ((), "a target is missing; give a sojourn"),
         (("--max-sojourn", "soon"), "spark.sojourn.maxSojourn"),
         (("--max-sojourn", "1s", "--min-sojourn", "2s"), "must be below"),
         (("--max-processors", "0"), "at least 1"),
