@@ -217,7 +217,11 @@ def test_the_installed_script_ends_with_code_2_and_no_traceback() -> None:
             "service_scv: 1e308",
             "operator 'match': service_scv must lie between 0",
         ),
-        ("gain: 0.9", "gain: 1e308", "the gains before 'match' multiply to more than numbers"),
+        (
+            "gain: 0.9",
+            "gain: 1e308",
+            "the gains before 'match' multiply to a number that is too large",
+        ),
         (
             "from: frames",
             "from: [frames]",
@@ -289,7 +293,7 @@ def test_limits_in_the_file_are_checked(run: Run, plan_file: Any) -> None:
         (["--max-sojourn", "0ms"], "--max-sojourn: must be above zero; got '0ms'"),
         (["--max-sojourn", "soon"], "--max-sojourn: must be a duration such as 500ms"),
         (["--max-sojourn", "100ms"], "serving a tuple takes 0.925 s even when it never waits"),
-        (["--max-sojourn", "1s", "--percentile", "99"], "a p99 sojourn of 1 s cannot be had"),
+        (["--max-sojourn", "1s", "--percentile", "99"], "a p99 sojourn of 1 s is out of reach"),
         (["--max-sojourn", "1s", "--percentile", "0"], "--percentile: must lie between 0 and 100"),
         (["--max-processors", "20", "--model", "mm1"], "'mm1' is not one of 'mmk', 'gigk'"),
         (["--max-processors", "20", "--compare", "8:9:1"], "'8:9:1' must be 2 whole numbers"),

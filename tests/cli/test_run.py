@@ -106,4 +106,4 @@ def test_what_is_no_journal_is_refused(run: Run, tmp_path: Path) -> None:
     path.write_text('{"sojourn_journal": 1}\n', encoding="utf-8")
     ended = run("replay", path)
     assert ended.code == 2
-    assert "is no journal" in ended.err
+    assert "is not a journal" in ended.err
