@@ -445,7 +445,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.parts:
         if name not in PARTS:
-            parser.error(f"unknown part {name!r}; known are {', '.join(PARTS)}")
+            parser.error(f"unknown part {name!r}; known: {', '.join(PARTS)}")
     wanted = options.parts or list(PARTS)
     spark = None
     results: dict[str, Any] = {}

@@ -196,7 +196,7 @@ def main() -> None:
         return
     for name in options.victims:
         if name not in known:
-            parser.error(f"unknown victim {name!r}; known are {', '.join(known)}")
+            parser.error(f"unknown victim {name!r}; known: {', '.join(known)}")
     draw = random.Random(options.seed)
     delays = [draw.uniform(0, 6) for _ in range(options.rounds)]
     results: dict[str, dict[str, Any]] = {}

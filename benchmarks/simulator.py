@@ -323,7 +323,7 @@ def main() -> None:
     missed = []
     for name in options.parts or PARTS:
         if name not in PARTS:
-            parser.error(f"unknown part {name!r}; known are {', '.join(PARTS)}")
+            parser.error(f"unknown part {name!r}; known: {', '.join(PARTS)}")
         print(f"{name} …", file=sys.stderr, flush=True)
         results[name] = found = PARTS[name](options.quick)
         for key, bound in found["bounds"].items():

@@ -47,8 +47,7 @@ __all__ = [
     "windows",
 ]
 
-# Loaded when they are asked for: every process of the engine imports this package, and most need
-# but little of it.
+# Loaded on first use: every process of the engine imports this package, and most need little of it.
 _HOMES = {
     "sojourn.control.summary": ("Summary",),
     "sojourn.engine.driver.states": ("read_state",),

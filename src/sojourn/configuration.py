@@ -1,5 +1,6 @@
 """The configuration reader: settings from a file, SparkConf, the environment and the command line,
-each over the one before. Every key is known, or refused with the nearest that is."""
+each overriding the one before. An unknown key is refused; the message names the nearest known
+one."""
 
 import difflib
 import re
@@ -26,8 +27,8 @@ _S = TypeVar("_S", EngineSettings, ControlSettings, SimulatorSettings)
 
 
 def read_file(path: Path) -> Layer:
-    """A YAML file (`spark.sojourn: {maxSojourn: 500ms}`, nested or with dots) or one of properties
-    (`spark.sojourn.maxSojourn 500ms`), as Spark's own. Keys of others are left alone."""
+    """A YAML file (`spark.sojourn: {maxSojourn: 500ms}`, nested or with dots) or a properties file
+    like Spark's own (`spark.sojourn.maxSojourn 500ms`). Keys of others are left alone."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -59,7 +60,7 @@ def _flat(prefix: str, tree: Mapping[Any, Any]) -> Iterable[tuple[str, object]]:
 
 
 def ours(found: Mapping[str, object]) -> dict[str, object]:
-    """Those of many keys that are Sojourn's."""
+    """The keys that are Sojourn's."""
     return {key: value for key, value in found.items() if key.startswith(PREFIX)}
 
 
@@ -95,14 +96,14 @@ def _whole(key: object, what: str) -> str:
     if not isinstance(key, str):
         raise InputError(f"{what}: a key must be text, such as 'commit'")
     if key.startswith("spark.") and not key.startswith(PREFIX):
-        raise InputError(f"{what}: is Spark's; give it to spark-submit, or to your session")
+        raise InputError(f"{what}: is a setting of Spark; give it to spark-submit or your session")
     return key if key.startswith(PREFIX) else PREFIX + key
 
 
 def settings_from(
     layers: Iterable[Layer],
 ) -> tuple[EngineSettings, ControlSettings, SimulatorSettings]:
-    """Settings of all layers, the later ones over the earlier."""
+    """Settings from all layers; later ones override earlier ones."""
     known = known_keys()
     merged: dict[str, Any] = {}
     for where, values in layers:
@@ -129,7 +130,7 @@ def _nearest(key: str, known: Mapping[str, Knob]) -> str:
 
 
 def changed_live(old: ControlSettings, new: ControlSettings) -> list[str]:
-    """The keys that differ; one that cannot be changed while a topology runs is refused."""
+    """The keys that differ. Refuses one that cannot be changed while a topology runs."""
     found = []
     for name, knob in knobs_of(ControlSettings).items():
         if getattr(old, name) != getattr(new, name):

@@ -1,5 +1,6 @@
-"""What a user's mistake becomes: one message that names the subject, the rule, the value and the
-remedy. Every layer raises it; the command line prints it and ends with code 2."""
+"""The errors that users see. A mistake of theirs becomes one message that names the subject, the
+rule, the value and the remedy. Every layer raises it; the command line prints it and ends with code
+2."""
 
 
 class InputError(ValueError):

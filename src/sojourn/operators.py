@@ -1,6 +1,6 @@
-"""What a topology's author writes for an operator: a function, or a class with state, timers and
-what else it needs. Says what a piece of such code is, and refuses what cannot run. Used by
-topologies, and by the workers that run it."""
+"""The code that users write for an operator: a function, or a class with state and timers. Finds
+out what kind of code it is, and refuses code that cannot run. Used by topologies, and by the
+workers that run the code."""
 
 import copy
 import dis
@@ -17,7 +17,7 @@ from sojourn.typed import Code, T
 if TYPE_CHECKING:
     from typing import Any as _Anything
 else:
-    _Anything = object  # at run time isinstance would be slower by far with Any for a base
+    _Anything = object  # with Any as its base, isinstance would be much slower at run time
 
 Emits = Literal["many", "one", "same"]
 """What an operator emits for a value: the values it returns, the one it returns, or the value
@@ -25,46 +25,46 @@ itself if it returns true."""
 
 
 class Timers(Protocol):
-    """What an operator has as `self.timers`: timers for the key of the tuple in hand. Each has a
-    payload, by which it is told from others of the key; one with the same payload is replaced."""
+    """The type of `self.timers`: sets timers for the key of the current tuple. The payload tells
+    the timers of a key apart; a new timer replaces one with the same payload."""
 
     @property
     def now(self) -> float:
-        """The time, as `time.time` counts it; in tests that of the test's clock."""
+        """The time, in seconds as `time.time` counts them; in a test, the time of its clock."""
 
     @property
     def ran(self) -> float:
         """Seconds that the topology has run, over all its starts."""
 
     def after(self, seconds: float | str, payload: Any = None) -> None:
-        """Have `on_timer(key, payload)` called in so many seconds, or after "5min"."""
+        """Call `on_timer(key, payload)` after that many seconds, or after a time such as "5min"."""
 
     def at(self, when: float, payload: Any = None) -> None:
-        """The same at a time, in seconds as `time.time` counts them."""
+        """Call `on_timer(key, payload)` at that time, in seconds as `time.time` counts them."""
 
     def cancel(self, payload: Any = None) -> bool:
-        """Forget a timer; whether there was one."""
+        """Remove the timer with that payload. Returns whether there was one."""
 
 
 class Operator:
     """Base of operators that keep something between tuples.
 
     `open` is called once in every worker, `process` for every tuple, `close` when the worker ends.
-    `self.state` is a mapping over the keys of the shard in hand, kept across restarts; it exists
-    only where the topology declares `key=`. Change what it holds in the tuple that takes it out.
-    `self.broadcast` is a mapping too, which every worker has alike: the last value of each key that
-    came over the inputs declared as `broadcast=`."""
+    `self.state` is a mapping over the keys of the current shard, kept across restarts. It exists
+    only where the topology declares `key=`. Change a value in it only while you process the tuple
+    that read it. `self.broadcast` is a mapping that is the same in every worker. It holds the last
+    value of each key from the inputs declared as `broadcast=`."""
 
     state: MutableMapping[Any, Any]
     timers: Timers
     broadcast: Mapping[Any, Any]
     columns: Literal["numpy", "arrow"] | None = None
-    hand: Any = None  # the worker's
+    hand: Any = None  # set by the worker
 
     @property
     def key(self) -> Any:
-        """The key of the tuple in hand, where the topology declares `key=`. Not known in
-        `process_bundle`, whose values are of many keys."""
+        """The key of the current tuple, where the topology declares `key=`. Not known in
+        `process_bundle`, whose values have many keys."""
         if self.hand is None:
             raise InputError(f"{type(self).__name__} uses self.key, which needs a key; add key=…")
         return self.hand.key
@@ -77,25 +77,27 @@ class Operator:
         raise TypeError(f"{type(self).__name__} must define process(self, value)")
 
     def process_bundle(self, values: Any, /) -> Any:  # noqa: ARG002
-        """Define this instead of `process` to take as many values at once as wait, for code that
-        is faster so: a list of them, or with `columns = "numpy"` an array, with `columns =
-        "arrow"` a table of mappings or an array. Return an array or a table with one result for
-        each, or a list with what `process` would return for each. With a key, all are of one shard.
-        If it raises, each is given by itself."""
+        """Define this instead of `process` to take all waiting values at once, for code that is
+        faster that way. `values` is a list. With `columns = "numpy"` it is an array. With
+        `columns = "arrow"` it is a table if the values are mappings, and an array otherwise.
+
+        Return an array or a table with one result per value, or a list that holds, for each value,
+        what `process` would return. With a key, all values belong to one shard. If the call raises,
+        each value is passed by itself."""
         raise TypeError(f"{type(self).__name__} must define process_bundle(self, values)")
 
     def on_timer(self, key: Any, payload: Any, /) -> Any:  # noqa: ARG002
-        """Called when a timer is due, which `self.timers` has set for this key. Return or yield
-        values as `process` of `t.operator` does."""
+        """Called when a timer is due that `self.timers` has set for this key. Return or yield
+        values as `process` does under `t.operator`."""
         raise TypeError(f"{type(self).__name__} must define on_timer(self, key, payload)")
 
     def on_broadcast(self, key: Any, value: Any, /) -> Any:
-        """Called in every worker when `self.broadcast` has changed, and with all it holds in a
-        worker that starts. `value` is None if the key was removed. Prepare here what follows from
-        it, such as a compiled rule."""
+        """Called in every worker when `self.broadcast` has changed. A worker that starts calls it
+        for everything the mapping holds. `value` is None if the key was removed. Prepare here what
+        follows from a change, such as a compiled rule."""
 
     def close(self) -> Any:
-        """Give back what `open` took."""
+        """Release what `open` set up."""
 
 
 UserCode = Code[Any, Any]
@@ -104,8 +106,8 @@ UserCode = Code[Any, Any]
 
 @dataclass(frozen=True)
 class Output(_Anything):  # type: ignore[misc]
-    """A value for one named output only: `return Output("rejected", value)`. To type checkers it
-    may stand among values of any type, as it does not change what the plain output carries."""
+    """A value for one named output only: `return Output("rejected", value)`. Type checkers accept
+    it among values of any type, because it does not change what the plain output carries."""
 
     name: str
     value: Any
@@ -120,7 +122,7 @@ def checked_code(what: str, code: UserCode, emits: Emits, keyed: bool, broadcast
         if inspect.isclass(code) and emits == "many":
             raise InputError(
                 f"{what}: the class {code.__name__} must define process(self, value), or "
-                "process_bundle(self, values); to make one of it for each value, use t.map"
+                "process_bundle(self, values); to make an object from each value, use t.map"
             )
         if broadcast:
             raise InputError(
@@ -147,20 +149,20 @@ def checked_code(what: str, code: UserCode, emits: Emits, keyed: bool, broadcast
     for method in ("open", "close"):
         if inspect.iscoroutinefunction(getattr(kind, method, None)) and not is_async(code):
             raise InputError(
-                f"{what}: {kind.__name__}.{method} is async, and process is not; make both async, "
+                f"{what}: {kind.__name__}.{method} is async, but process is not; make both async, "
                 "or neither"
             )
     if has_timers(code) and not (keyed and one):
         raise InputError(
-            f"{what}: {kind.__name__} has on_timer, so it needs a key, whose timers they are, and "
-            "process(self, value); add key=…"
+            f"{what}: {kind.__name__} has on_timer, so it needs process(self, value) and a key for "
+            "its timers; add key=…"
         )
     return code
 
 
 def operator_class(code: object) -> type | None:
-    """The class of an operator given as a class, a partial of one or an instance; None of a
-    function, or of a class such as `int` that makes one value of another."""
+    """The class of an operator that is given as a class, a partial of one, or an instance. None for
+    a function, or for a class such as `int` that makes one value from another."""
     kind = code.func if isinstance(code, partial) else code
     if inspect.isclass(kind):
         has = issubclass(kind, Operator) or hasattr(kind, "process")
@@ -170,8 +172,8 @@ def operator_class(code: object) -> type | None:
 
 
 def made(code: Any, copied: bool) -> Any:
-    """The operator that a worker runs: a new one, or the instance itself, `copied` where workers
-    share a process."""
+    """The operator that a worker runs: a new one, or the given instance, which is `copied` where
+    workers share a process."""
     if inspect.isclass(code) or isinstance(code, partial):
         return code()
     return copy.deepcopy(code) if copied else code
@@ -194,7 +196,7 @@ def hears_broadcasts(kind: type) -> bool:
 
 
 def is_async(code: object) -> bool:
-    """Whether an operator's code is to be awaited."""
+    """Whether an operator's code is async."""
     found = getattr(operator_class(code), "process", code)
     return inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
 

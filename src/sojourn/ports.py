@@ -1,5 +1,5 @@
-"""All that crosses between the data path and the control path. Engines, the real one and the
-simulated one, produce samples and take allocations; control knows nothing else of them."""
+"""Everything that crosses between the data path and the control path. Engines, real and simulated,
+produce samples and take allocations. Control knows nothing else about them."""
 
 import bisect
 import math
@@ -16,13 +16,13 @@ _TENTHS = tuple(round(p * 10) for p in QUANTILES)
 class Sample:
     """One operator (or source, or sink) over one interval, all its executors together.
 
-    A source's arrivals are those intended, and `lag_s` says how many seconds it is behind them;
-    its rate is that of the intended arrivals, also while pressure from behind slows it down, and
-    None if that kept it from reading any.
+    A source's arrivals are the intended ones, and `lag_s` says how many seconds it is behind them.
+    Its rate is that of the intended arrivals, also while back-pressure slows it down. The rate is
+    None if back-pressure kept it from reading any.
 
     An operator that is chained to others has no processors of its own: `head` names the operator
-    whose it shares. The service time of the head is that of the whole chain, as that is what its
-    processors are busy with."""
+    whose processors it shares. The service time of the head is that of the whole chain, because
+    that is what its processors are busy with."""
 
     name: str
     interval_s: float
@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Sojourn:
-    """Total sojourn of the tracked trees that were completed in an interval, in seconds."""
+    """Sojourns of the tracked trees that were completed in an interval, in seconds."""
 
     count: int
     mean_s: float
@@ -62,10 +62,10 @@ class Sojourn:
 
     @classmethod
     def of(cls, done: Sequence[float]) -> "Sojourn":
-        """Of some trees, at least one, whose sojourns are given in order."""
+        """The figures for at least one tree. `done` holds the sojourns in ascending order."""
 
         count = len(done)
-        # The least value that at least that share lies at or below.
+        # The smallest value that at least this share of the sojourns does not exceed.
         ranks = tuple(done[-(-tenths * count // 1000) - 1] for tenths in _TENTHS)
         by_percent = dict(zip(QUANTILES, ranks, strict=True))
         return cls(
@@ -79,8 +79,8 @@ class Sojourn:
         )
 
     def percentile(self, p: float) -> float:
-        """The sojourn that p percent of the trees stayed at or below, or the next percentile of
-        QUANTILES up."""
+        """The sojourn that p percent of the trees did not exceed. If QUANTILES lacks p, the next
+        higher percentile in it stands in."""
         if not self.quantiles:
             return self.p50_s if p <= 50 else self.p95_s if p <= 95 else self.p99_s
         place = bisect.bisect_left(QUANTILES, p)
@@ -106,7 +106,7 @@ def scv_of(count: int, total: float, squares: float) -> float | None:
 
 
 class Engine(Protocol):
-    """What the control path needs of an engine."""
+    """What the control path needs from an engine."""
 
     def samples(self) -> Samples:
         """What happened since the last call."""
@@ -119,22 +119,22 @@ class Engine(Protocol):
 
 
 def machines_within(asked: int, least: int, most: int | None) -> int:
-    """How many machines there should be when some are asked for: no more than may be had, but never
-    fewer than the topology cannot do without."""
+    """How many machines there should be when some are asked for: at most as many as allowed, but
+    never fewer than the topology needs."""
     return max(least, asked if most is None else min(asked, most))
 
 
 class MachinePool(Protocol):
-    """Machines that can be had and given back."""
+    """Where machines come from, and where they are given back."""
 
     @property
     def processors_per_machine(self) -> int | None:
-        """How many processors a machine has room for; None: there is but this one, and it takes
-        as many as it is given."""
+        """How many processors a machine has room for. None: there is only this machine, and it
+        takes any number."""
 
     def machines(self) -> list[str]:
-        """The machines there are now."""
+        """The present machines."""
 
     def change(self, machines: int) -> str:
-        """Get or give back machines until there are so many, as far as possible; returns what
-        became of it in words. May take long."""
+        """Get or give back machines until there are that many, as far as possible. Returns in words
+        what happened. May take long."""

@@ -1,8 +1,8 @@
 """Every knob: its key, kind, unit, default, range and reason, in one place. The reference page
-(docs/settings.md) is made from here, and so is what the command line and files accept.
+(docs/settings.md) is generated from it, and the command line and files accept what it lists.
 
-A knob is a field of a frozen settings class; its key is what `--conf`, files and SparkConf call
-it. Fed by `configuration`; used by the engine and by control."""
+A knob is a field of a frozen settings class. Its key is its name in `--conf`, files and SparkConf.
+Fed by `configuration`; used by the engine and by control."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,10 +17,10 @@ PREFIX = "spark.sojourn."
 
 @dataclass(frozen=True)
 class Knob:
-    """How a setting is called, read, checked and explained."""
+    """How a setting is named, read, checked and explained."""
 
     key: str
-    kind: str  # duration, count, number, or the choices divided by |
+    kind: str  # duration, count, number, or the choices separated by |
     about: str
     least: float = 0.0
     most: float = math.inf
@@ -28,12 +28,12 @@ class Knob:
 
     @property
     def name(self) -> str:
-        """The whole key."""
+        """The full key, with the prefix."""
         return PREFIX + self.key
 
     @property
     def variable(self) -> str:
-        """The environment variable of the same meaning."""
+        """The environment variable that sets it."""
         words = "".join(f"_{c}" if c.isupper() else c for c in self.key).replace(".", "_")
         return f"SOJOURN_{words.upper()}"
 
@@ -45,7 +45,7 @@ class Knob:
         return _PARSERS[self.kind](value, what)
 
     def check(self, value: Any) -> None:
-        """Refuse what the knob cannot be set to."""
+        """Refuse a value that the knob cannot have."""
         if "|" in self.kind:
             if value not in self.kind.split("|"):
                 options = ", ".join(self.kind.split("|"))
@@ -79,7 +79,7 @@ class _Checked:
                 knob.check(value)
 
 
-REST_S = 0.01  # unless set, or the target leaves less
+REST_S = 0.01  # unless set, or unless the target leaves less
 
 
 @dataclass(frozen=True)
@@ -159,8 +159,8 @@ class EngineSettings(_Checked):
     )
 
     def rest_s(self, max_sojourn_s: float | None, hops: int) -> float:
-        """How long tuples that pass so many executors may wait at each: as set, or as follows from
-        the target."""
+        """How long tuples that pass through that many executors may wait at each: the setting, or
+        what the target leaves."""
         if self.max_rest_s is not None:
             return self.max_rest_s
         return REST_S if max_sojourn_s is None else min(REST_S, 0.1 * max_sojourn_s / max(hops, 1))
@@ -168,7 +168,7 @@ class EngineSettings(_Checked):
 
 @dataclass(frozen=True)
 class ControlSettings(_Checked):
-    """What to keep, and how to go about it."""
+    """The target, and how the control loop keeps it."""
 
     max_processors: int | None = _knob(
         "maxProcessors",
@@ -310,7 +310,7 @@ class ControlSettings(_Checked):
 
 @dataclass(frozen=True)
 class SimulatorSettings(_Checked):
-    """What a simulation takes the engine and the machines for."""
+    """What a simulation assumes about the engine and the machines."""
 
     hop_s: float = _knob(
         "simulator.hop",
@@ -391,6 +391,6 @@ def knobs_of(settings: type) -> dict[str, Knob]:
 
 
 def known_keys() -> Mapping[str, Knob]:
-    """All knobs by their whole key."""
+    """All knobs by their full key."""
     kinds = (EngineSettings, ControlSettings, SimulatorSettings)
     return {knob.name: knob for kind in kinds for knob in knobs_of(kind).values()}

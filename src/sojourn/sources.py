@@ -1,8 +1,9 @@
-"""Where tuples come from: iterables, files, generators at a pace, sockets, and the author's own.
-Described in a topology; read by the engine in a process of its own, and resumed from a position.
+"""Where tuples come from: iterables, files, generators at a pace, sockets, and the user's own.
+A topology describes a source. The engine reads it in a process of its own, and resumes it from a
+position.
 
-A source yields (value, position) pairs; `read(position)` must go on right behind it. The engine
-saves the position of the last value it sent with every commit."""
+A source yields (value, position) pairs. `read(position)` must go on right after that value. With
+every commit, the engine saves the position of the last value it sent."""
 
 import bisect
 import functools
@@ -26,8 +27,8 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class Pace:
-    """When tuples are meant to arrive: a rate per second, or a schedule of (seconds, rate) steps
-    of which the last one goes on, with constant, Poisson or uniform gaps."""
+    """When tuples are meant to arrive: at a rate per second, or by a schedule of (seconds, rate)
+    steps, the last of which never ends. Gaps are constant, Poisson or uniform."""
 
     rate: Rate
     arrivals: Arrivals = "constant"
@@ -52,7 +53,7 @@ class Pace:
 
     @property
     def steps(self) -> list[tuple[float, float]]:
-        """The schedule, also of a plain rate."""
+        """The schedule; a plain rate is a schedule of one step."""
         if isinstance(self.rate, int | float):
             return [(1.0, float(self.rate))]
         return [(float(seconds), float(rate)) for seconds, rate in self.rate]
@@ -62,10 +63,10 @@ class Pace:
         arrive, and the sum of all gaps up to it, to be saved with its position.
 
         Gaps of mean 1 are drawn in expected tuples and mapped back to time through the schedule,
-        so that a change of rate takes effect at its very instant. `expected` is the sum that came
-        with the tuple before `skip`: to go on with it gives the very times of a run without a
-        break. It takes no longer however many came before, as each block of gaps has a seed of
-        its own."""
+        so a change of rate takes effect at its very instant. `expected` is the sum that came with
+        the tuple before `skip`. With it, the times are exactly those of a run without a break.
+        Each block of gaps has its own seed, so it takes no longer after many tuples than after
+        few."""
         block, within = divmod(skip, _BLOCK)
         steady = self.steps[0][1] if len(self.steps) == 1 else None
         while True:
@@ -101,17 +102,17 @@ class Pace:
 
 
 class Source(Generic[T_co]):
-    """Base of all sources; a `Source[int]` is one of whole numbers. `pace` says when tuples are
-    meant to arrive; None: when they are read. `count` is how many there are, if that is known
-    beforehand. With `shed_after`, tuples that lie that many seconds behind their time are dropped,
-    counted."""
+    """Base of all sources; a `Source[int]` yields integers. `pace` says when tuples are meant to
+    arrive; None means when they are read. `count` is the number of tuples, if it is known
+    beforehand. `shed_after` drops and counts tuples that are that many seconds late."""
 
     pace: Pace | None = None
     shed_after: float | None = None
     count: int | None = None
 
     def read(self, position: Any, /) -> Iterator[tuple[T_co, Any]]:  # noqa: ARG002
-        """Pairs of a value and the position behind it, from `position` on; None is the start."""
+        """Yield pairs of a value and the position after it, from `position` on; None is the
+        start."""
         raise TypeError(f"{type(self).__name__} must define read(self, position)")
 
 
@@ -158,8 +159,8 @@ class _Lines(Source[T]):
 
 
 class _Socket(Source[str]):
-    """Lines of text from a TCP server. It has no position: what was sent while nobody listened,
-    or was not yet committed when the topology failed, is gone."""
+    """Lines of text from a TCP server. It has no position: lines that were sent while nobody
+    listened, or that were not committed when the topology failed, are lost."""
 
     def __init__(self, host: str, port: int, shed: float | None) -> None:
         self.host, self.port, self.shed_after = host, port, shed
@@ -178,8 +179,8 @@ def iterable(
     seed: int = 0,
     shed_after: float | None = None,
 ) -> Source[T]:
-    """What a function without arguments returns, one value after the other. It must return the
-    same values each time it is called: a restart calls it again and skips what was done."""
+    """The values that a function without arguments returns. It must return the same values on every
+    call: a restart calls it again and skips those that are done."""
     if not callable(values):
         raise InputError(
             f"iterable() takes a function that returns the values, as in lambda: {values!r}; "
@@ -201,7 +202,7 @@ def paced(
     seed: int = 0,
     shed_after: float | None = None,
 ) -> Source[T]:
-    """`value(0)`, `value(1)`, … at a pace, for ever or `count` times."""
+    """`value(0)`, `value(1)`, … at a pace, forever or `count` times."""
 
     def from_on(done: int) -> Iterable[T]:
         return map(value, itertools.count(done) if count is None else range(done, count))
@@ -234,7 +235,7 @@ def jsonl(
 
 
 def socket(host: str, port: int, *, shed_after: float | None = None) -> Source[str]:
-    """Lines of text from a TCP server; not repeated after a failure."""
+    """Lines of text from a TCP server. Lines that a failure loses do not come again."""
     return _Socket(host, port, _shed(shed_after))
 
 

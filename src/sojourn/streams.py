@@ -1,6 +1,6 @@
-"""Handles to the streams of a topology, and the methods that put users' code on them. They stand
-apart from the topology for their types: a checker infers from the code what comes out of it, and
-refuses code that does not take what comes in."""
+"""Handles to the streams of a topology, and the methods that put users' code on them. They are a
+module of their own because of their types: a checker infers from the code what comes out of it,
+and refuses code that does not take what comes in."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,16 +17,22 @@ OnError = Literal["fail", "skip", "dead-letter"]
 class OperatorOptions(TypedDict, Generic[In], total=False):
     """How an operator is run.
 
-    `key` sends all tuples of a key to the same shard, in order, and is needed for `self.state`;
-    there are `shards` of them. `processors` is the number to start with, at least one for each of
-    the `executors`. `concurrency` says whether workers are "process"es or "thread"s, or how many
-    tuples a worker of an `async` operator works on at once, each of which counts as a processor.
-    `on_error` says what becomes of a tuple whose processing raises. With `ttl`, such as "1h",
-    `self.state[key]` is forgotten once no tuple of the key has come for so long. With `chain` the
-    operator shares the workers of its only input, an operator, and all that is said of those; what
-    fails in a chain fails as the tuple at its head. `broadcast` names inputs of which every worker
-    gets every value, a (key, value) pair: they make up `self.broadcast`, and a None removes its
-    key."""
+    - `key` sends all tuples of a key to the same shard, in order. `self.state` and `self.timers`
+      need it.
+    - `shards` is the number of shards that keys are spread over.
+    - `processors` is the number to start with, at least one for each executor.
+    - `executors` is the number of elastic executors that the operator is split into.
+    - `concurrency` is "process" or "thread", the kind of worker. For an `async` operator it is how
+      many tuples a worker handles at once; each of them counts as a processor.
+    - `on_error` says what happens to a tuple whose processing raises: "fail" ends the topology,
+      "skip" drops the tuple, "dead-letter" also writes it to a file.
+    - `ttl`, such as "1h", forgets `self.state[key]` once no tuple of the key has come for that
+      long.
+    - `chain` makes the operator share the workers of its only input, which must be an operator.
+      `executors`, `processors`, `concurrency` and `on_error` are then those of the input. A
+      failure in a chain counts as a failure of the tuple at its head.
+    - `broadcast` names inputs of which every worker gets every value, a (key, value) pair.
+      `self.broadcast` holds the last value of each key; None removes the key."""
 
     key: Callable[[In], Any] | None
     shards: int
@@ -42,20 +48,20 @@ class OperatorOptions(TypedDict, Generic[In], total=False):
 @dataclass(frozen=True)
 class Vertex(Generic[T_co]):
     """A handle to a vertex, or with `output` to one of its named outputs. A `Vertex[int]` carries
-    whole numbers. What a named output carries, type checkers do not know."""
+    integers. Type checkers do not know what a named output carries."""
 
     topology: "Streams" = field(repr=False, compare=False)
     name: str
     output: str | None = None
 
     def __getitem__(self, output: str) -> "Vertex[Any]":
-        """`rejected = checked["rejected"]`: what `Output("rejected", …)` carries."""
+        """`rejected = checked["rejected"]`: the values emitted as `Output("rejected", …)`."""
         return Vertex(self.topology, self.name, output)
 
 
 class Streams(ABC):
-    """What a topology has for putting code on streams. Of each method's signatures the last is for
-    inputs of several types, whose union mypy does not find otherwise."""
+    """The methods of a topology that put code on streams. The last signature of each method is for
+    inputs of several types: without it, mypy does not find their union."""
 
     @overload
     def operator(
@@ -91,9 +97,9 @@ class Streams(ABC):
         *inputs: Vertex[Any],
         **options: Unpack[OperatorOptions[Any]],
     ) -> Vertex[Any]:
-        """A function from a value to the values that follow from it: a list, a generator, or None.
-        Or an `Operator` class, an instance of one, or a `functools.partial` of one, whose
-        `process` is such a function. Several inputs join."""
+        """Add an operator that emits any number of values for each one it gets. Its code is a
+        function that returns a list, a generator, or None. Or it is an `Operator` whose `process`
+        does: the class, a `functools.partial` of it, or an instance. Several inputs are merged."""
         return self._operator("many", name, code, inputs, **options)
 
     @overload
@@ -146,7 +152,7 @@ class Streams(ABC):
         *inputs: Vertex[Any],
         **options: Unpack[OperatorOptions[Any]],
     ) -> Vertex[Any]:
-        """As `operator`, for code that returns one value of any kind for each."""
+        """Like `operator`, but the code returns one value, of any kind, for each it gets."""
         return self._operator("one", name, code, inputs, **options)
 
     @overload
@@ -183,7 +189,7 @@ class Streams(ABC):
         *inputs: Vertex[Any],
         **options: Unpack[OperatorOptions[Any]],
     ) -> Vertex[Any]:
-        """As `operator`, for code that says of each value whether it goes on."""
+        """Like `operator`, but the code returns whether the value goes on."""
         return self._operator("same", name, code, inputs, **options)
 
     @abstractmethod
@@ -195,4 +201,4 @@ class Streams(ABC):
         inputs: tuple[Vertex[Any], ...],
         **options: Unpack[OperatorOptions[Any]],
     ) -> Vertex[Any]:
-        """Add it, if it can run."""
+        """Add an operator, or refuse it if it cannot run."""

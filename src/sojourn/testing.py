@@ -1,11 +1,11 @@
-"""For tests of topologies: runs one in the test's own process, without Spark, tuple by tuple and by
-a clock that the test sets. Operators run as in a worker, with the same state, timers and rules.
+"""Tests of topologies: runs one in the test's own process, without Spark, one tuple at a time. The
+test sets the clock. Operators run with the same state, timers and rules as in a worker.
 
     bench = Bench(topology)
     bench.send("lines", "to be")
     bench.run()
     assert bench.outputs["out"] == [("to", 1), ("be", 1)]
-    bench.advance("1min")  # fires what is due by then
+    bench.advance("1min")  # fires timers that are due by then
     assert bench.state("count") == {"to": 1, "be": 1}
 """
 
@@ -42,8 +42,8 @@ class Timer(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """What became of a tuple; of a timer, whose value is then (key, payload); or of a broadcast,
-    whose value is the pair."""
+    """What became of a tuple, a timer or a broadcast. The value of a timer is (key, payload); the
+    value of a broadcast is the (key, value) pair."""
 
     vertex: str
     value: Any
@@ -52,9 +52,9 @@ class Step:
 
 
 class Bench:
-    """A topology under test. What reaches a sink is in `outputs`, by the sink's name; nothing is
-    written unless `publish` is called. Tuples that failed where `on_error` says to go on are in
-    `failed`. `now` is the time, in seconds as `time.time` counts them."""
+    """A topology under test. `outputs` holds what reached each sink, by the sink's name; nothing is
+    written unless `publish` is called. `failed` holds the tuples that failed where `on_error` says
+    to go on. `now` is the time, in seconds as `time.time` counts them."""
 
     def __init__(self, topology: Topology, now: float = 0.0) -> None:
         topology.check()
@@ -73,17 +73,17 @@ class Bench:
         self._codes = {name: self._made(spec, {}) for name, spec in topology.operators.items()}
 
     def send(self, source: str, *given: Any) -> None:
-        """Let values come as if from a source. They wait until `step` or `run`."""
+        """Add values as if they came from a source. They wait until `step` or `run`."""
         if source not in self.topology.sources:
             known = ", ".join(self.topology.sources)
-            raise InputError(f"send: there is no source {source!r}; known are {known}")
+            raise InputError(f"send: there is no source {source!r}; known: {known}")
         for value in given:
             self._emit(source, (value,))
 
     def read(self, source: str, count: int | None = None) -> int:
-        """Let so many of a source's own values come, or all that are left; how many came. Their
-        pace is left out."""
-        self.send(source)  # which refuses one that is unknown
+        """Add that many values of the topology's own source, or all that are left. Returns how many
+        were added. Their pace is ignored."""
+        self.send(source)  # refuses an unknown source
         spec = self.topology.sources[source]
         left = self._sources.setdefault(source, iter(spec.source.read(None)))
         found = [value for value, _ in islice(left, count)]
@@ -100,7 +100,7 @@ class Bench:
             self._codes[name].tell([change])
             pair = key_of(identity, pickled), None if told is None else values.loads(told)
             return Step(name, pair, ())
-        value = values.loads(payload)  # a copy of its own, as a worker has it
+        value = values.loads(payload)  # its own copy, as in a worker
         spec = self.topology.vertices[name]
         if isinstance(spec, SinkSpec):
             self.outputs[name].append(value)
@@ -118,14 +118,14 @@ class Bench:
             return self._went_wrong(spec, value, error)
 
     def run(self) -> list[Step]:
-        """Process all that waits and what follows from it, and fire what is due by now."""
+        """Process all waiting tuples and what follows from them, and fire timers that are due."""
         steps = []
         while (step := self.step() or self._fire()) is not None:
             steps.append(step)
         return steps
 
     def advance(self, by: float | str) -> list[Step]:
-        """Let time pass, as "5min" or in seconds, and run; every timer fires at its time."""
+        """Let time pass, given as "5min" or in seconds, and run. Every timer fires at its time."""
         end = self.now + parse_duration(by, "advance")
         steps = self.run()
         while (due := self._next_due()) is not None and due <= end:
@@ -135,9 +135,9 @@ class Bench:
         return steps + self.run()
 
     def restart(self, down: float | str = 0) -> None:
-        """Stop the topology, and start it again from its checkpoint after it was `down` for so
-        long: operators are closed and made anew, with the state and timers that they had. Tuples
-        that wait still do."""
+        """Stop the topology, and after the time `down` start it again from what it keeps. Operators
+        are closed and made anew with the state and timers that they had. Waiting tuples still
+        wait."""
         down_s = parse_duration(down, "down")
         self.now += down_s
         self._zero_s += down_s
@@ -150,11 +150,11 @@ class Bench:
             new.tell(m.decode_change(broadcast_of(name, pair)) for pair in old.table.items())
 
     def publish(self) -> None:
-        """Have every sink write what has reached it since the last time, as it does when the
-        topology stops: results are then in its files, on the console, or wherever it puts them."""
+        """Have every sink write what has reached it since the last call, as when the topology
+        stops. The results are then in its files, on the console, or wherever it puts them."""
         self._publications += 1
         for name, spec in self.topology.sinks.items():
-            sink = copy.deepcopy(spec.sink)  # the topology's own may still be started
+            sink = copy.deepcopy(spec.sink)  # the topology may still be started with its own
             sink.open(0, self._publications)
             with contextlib.closing(sink):
                 for value in self.outputs[name][self._published[name] :]:
@@ -168,11 +168,11 @@ class Bench:
         return {k: v for part, state in states.items() if part >= 0 for k, v in state.items()}
 
     def broadcast(self, operator: str) -> dict[Any, Any]:
-        """What was broadcast to an operator, as it has it."""
+        """What was broadcast to an operator, by key."""
         return dict(self._code(operator).table)
 
     def timers(self, operator: str) -> list[Timer]:
-        """Its pending timers, in the order in which they are due."""
+        """An operator's pending timers, in the order in which they are due."""
         states = self._code(operator).shared.states
         found = [
             Timer(entry[0], entry[1], due)
@@ -227,7 +227,7 @@ class Bench:
     def _code(self, operator: str) -> OperatorCode:
         if operator not in self._codes:
             known = ", ".join(self._codes)
-            raise InputError(f"there is no operator {operator!r}; known are {known}")
+            raise InputError(f"there is no operator {operator!r}; known: {known}")
         return self._codes[operator]
 
     def _next_due(self) -> float | None:

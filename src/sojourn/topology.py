@@ -1,5 +1,5 @@
 """A topology as its author writes it: sources, operators, sinks and the edges between them.
-Pure description, checked before anything starts; every engine runs it.
+A pure description: it is checked before anything starts, and every engine can run it.
 
     t = Topology("wordcount")
     lines = t.source("lines", sources.lines("tweets.txt"))
@@ -27,12 +27,13 @@ _ON_ERROR: tuple[OnError, ...] = ("fail", "skip", "dead-letter")
 Key = Callable[[Any], Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 MAX_SHARDS = 65_536
-_ASYNC = 64  # tuples at once in a worker of an async operator, unless said
+_ASYNC = 64  # tuples that a worker of an async operator handles at once, by default
 
 
 @dataclass(frozen=True)
 class Edge:
-    """From one vertex to another; `output` names the sender's output, None its plain one."""
+    """From one vertex to another. `output` is a named output of the sender, or None for its plain
+    one."""
 
     sender: str
     receiver: str
@@ -42,7 +43,7 @@ class Edge:
 
     @property
     def name(self) -> str:
-        """How samples name it: `match`, or `match[rejected]` for a named output."""
+        """Its name in samples: `match`, or `match[rejected]` for a named output."""
         return self.receiver if self.output is None else f"{self.receiver}[{self.output}]"
 
 
@@ -73,12 +74,12 @@ class OperatorSpec:
 
     @property
     def least_processors(self) -> int:
-        """Processors that it must have: one for each executor."""
+        """The fewest processors it can have: one for each executor."""
         return self.executors
 
     @property
     def most_processors(self) -> int | None:
-        """Processors that it can use: with a key one for each shard, else as many as it gets."""
+        """The most processors it can use: with a key, one for each shard; else None, no limit."""
         return None if self.key is None else self.shards
 
 
@@ -95,9 +96,9 @@ Spec = SourceSpec | OperatorSpec | SinkSpec
 
 
 class Topology(Streams):
-    """Vertices and edges under construction. Mistakes are told at the line that makes them;
-    what only the whole can show (an operator nobody feeds, a source without a receiver) by
-    `check`, which every engine calls first."""
+    """Vertices and edges under construction. A mistake raises an error at the line that makes it.
+    `check` finds mistakes that only the whole topology shows, such as a source without a receiver;
+    every engine calls it first."""
 
     def __init__(self, name: str) -> None:
         self.name = _named(name, "topology")
@@ -105,7 +106,7 @@ class Topology(Streams):
         self.edges: list[Edge] = []
 
     def source(self, name: str, source: Source[T]) -> Vertex[T]:
-        """Where tuples enter."""
+        """Add a source, where tuples enter."""
         if not isinstance(source, Source):
             raise InputError(
                 f"source {name!r}: must be one of sojourn.sources, or a Source; got {source!r}"
@@ -147,23 +148,23 @@ class Topology(Streams):
         own = (executors, processors, concurrency, on_error) != (1, None, "process", "fail")
         if chain and own:
             raise InputError(
-                f"{what}: with chain=True its executors, processors, concurrency and on_error are "
-                "those of its input; leave them out"
+                f"{what}: with chain=True it takes executors, processors, concurrency and on_error "
+                "from its input; leave them out"
             )
         if spec.ttl_s is not None and (key is None or not spec.ttl_s > 0):
             raise InputError(
-                f"{what}: ttl must be above zero and needs key=…, as it is how long a key is kept; "
-                f"got {ttl!r}"
+                f"{what}: ttl must be above zero and needs key=…, because it is how long a key is "
+                f"kept; got {ttl!r}"
             )
         if spec.ttl_s is not None and takes_bundles(code):
             raise InputError(
-                f"{what}: ttl needs process(self, value), as process_bundle takes values of many "
-                "keys at once; define process, or leave out ttl"
+                f"{what}: ttl needs process(self, value), because process_bundle takes values of "
+                "many keys at once; define process, or leave out ttl"
             )
         if is_async(code) and (key is not None or takes_bundles(code)):
             raise InputError(
-                f"{what}: is async, so its tuples are not done in order; that goes with neither "
-                "key nor process_bundle; leave out one of them"
+                f"{what}: is async, so its tuples finish in any order; it can have neither a key "
+                "nor process_bundle; leave these out, or make it not async"
             )
         if key is not None and not callable(key):
             raise InputError(f"{what}: key must be a function from a value to its key; got {key!r}")
@@ -174,15 +175,16 @@ class Topology(Streams):
             )
         if spec.most_processors is not None and spec.processors > spec.most_processors:
             raise InputError(
-                f"{what}: {spec.processors} processors cannot share {spec.shards} shards; "
-                "raise shards"
+                f"{what}: each processor needs a shard; got processors={spec.processors} and "
+                f"shards={spec.shards}; raise shards"
             )
         return self._add(spec, inputs, told)
 
     def sink(
         self, name: str, sink: Sink[T], *inputs: Vertex[T], on_error: OnError = "fail"
     ) -> Vertex[Any]:
-        """Where results leave. `on_error` says what becomes of a value that it cannot write."""
+        """Add a sink, where results leave. `on_error` says what happens to a value that it cannot
+        write."""
         what = f"sink {_named(name, 'sink')!r}"
         if not isinstance(sink, Sink):
             raise InputError(f"{what}: must be one of sojourn.sinks, or a Sink; got {sink!r}")
@@ -201,7 +203,7 @@ class Topology(Streams):
                 )
         if receiver.output is not None:
             raise InputError(
-                f"feedback {sender.name!r} → {receiver.name!r}: goes to the operator, not to its "
+                f"feedback {sender.name!r} → {receiver.name!r}: must go to an operator, not to its "
                 f"output {receiver.output!r}; give the operator itself"
             )
         self._connect(Edge(sender.name, receiver.name, sender.output, feedback=True))
@@ -241,8 +243,8 @@ class Topology(Streams):
             directory = getattr(sink.sink, "directory", None)
             if directory is not None and directory in directories:
                 raise InputError(
-                    f"sink {name!r}: writes to {directory} as {directories[directory]!r} does; "
-                    "give each a directory of its own"
+                    f"sink {name!r}: writes to {directory}, as does {directories[directory]!r}; "
+                    "give each its own directory"
                 )
             directories[directory] = name
         forward = self.forward()
@@ -255,8 +257,8 @@ class Topology(Streams):
                 )
 
     def without_broadcasts(self) -> "Topology":
-        """What control and simulations look at: no broadcasts, as these are no load, nor sources
-        that feed nothing else."""
+        """The topology as control and simulations see it: without broadcasts, which are no load,
+        and without sources that feed nothing else."""
         if not any(edge.broadcast for edge in self.edges):
             return self
         bare = Topology(self.name)
@@ -302,7 +304,7 @@ class Topology(Streams):
         return {n: s for n, s in self.vertices.items() if isinstance(s, SinkSpec)}
 
     def _check_chain(self, spec: OperatorSpec) -> None:
-        """It must be able to share the workers of its input."""
+        """Refuse an operator that cannot share the workers of its input."""
         what = f"operator {spec.name!r}"
         senders = [
             edge.sender for edge in self.edges if edge.receiver == spec.name and not edge.broadcast
@@ -310,14 +312,14 @@ class Topology(Streams):
         sender = self.vertices[senders[0]]
         if len(senders) > 1 or not isinstance(sender, OperatorSpec):
             raise InputError(
-                f"{what}: with chain=True its only input must be an operator, whose workers it "
-                f"shares; it has {', '.join(map(repr, senders))}; leave out chain=True"
+                f"{what}: with chain=True it shares the workers of its only input, which must be "
+                f"an operator; got {', '.join(map(repr, senders))}; leave out chain=True"
             )
         for one in (sender, spec):
             why = _unchained(one)
             if why is not None:
                 raise InputError(
-                    f"{what}: cannot be chained to {sender.name!r}, as {one.name!r} has {why}; "
+                    f"{what}: cannot be chained to {sender.name!r} because {one.name!r} has {why}; "
                     "leave out chain=True"
                 )
 
@@ -350,7 +352,9 @@ class Topology(Streams):
 
     def _connect(self, edge: Edge) -> None:
         if edge in self.edges:
-            raise InputError(f"the edge {edge.sender!r} → {edge.receiver!r} is given twice")
+            raise InputError(
+                f"the edge {edge.sender!r} → {edge.receiver!r} is given twice; give it once"
+            )
         self.edges.append(edge)
 
     def _check_handle(self, what: str, vertex: object) -> None:
@@ -368,7 +372,7 @@ class Topology(Streams):
 
 
 def _unchained(spec: OperatorSpec) -> str | None:
-    """What an operator has that keeps it out of chains."""
+    """What keeps an operator out of chains, in words; None if nothing does."""
     if is_async(spec.code):
         return "an async process"
     if takes_bundles(spec.code):
@@ -379,12 +383,12 @@ def _unchained(spec: OperatorSpec) -> str | None:
 
 
 def kind_of(spec: Spec) -> str:
-    """What a vertex is called."""
+    """The word for a vertex: source, operator or sink."""
     return {SourceSpec: "source", OperatorSpec: "operator", SinkSpec: "sink"}[type(spec)]
 
 
 def told_of(spec: Spec) -> str:
-    """What a vertex is, and what a reader wants to know of it at a glance."""
+    """A vertex in a few words: its kind, and how it is run."""
     if not isinstance(spec, OperatorSpec):
         return kind_of(spec)
     what = {"many": "operator", "one": "map", "same": "filter"}[spec.emits]
@@ -416,7 +420,7 @@ def _checked_concurrency(what: str, code: UserCode, given: Concurrency) -> Concu
         return _ASYNC
     if isinstance(given, str):
         raise InputError(
-            f"{what}: is async, so concurrency must be a whole number, of tuples at once; got "
-            f"{given!r}"
+            f"{what}: is async, so concurrency must be a whole number: the tuples that a worker "
+            f"handles at once; got {given!r}"
         )
     return _whole(what, "concurrency", given)

@@ -1,8 +1,8 @@
-"""What type checkers are told of streams and of the code that users put on them, so that a wrong
-function on a stream is a type error. Nothing here is used at run time.
+"""The types of streams and of the code that users put on them. They make a wrong function on a
+stream a type error. Nothing here is used at run time.
 
 `In` is what a stream carries into an operator, `Out` what comes out of it. Where a checker cannot
-tell, the default is Any: no annotation is asked for, and nothing is refused."""
+tell, the default is Any: no annotation is required, and nothing is refused."""
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -39,7 +39,7 @@ class Partial(Protocol[_R_co]):
     def func(self) -> Callable[..., _R_co]: ...
 
 
-# Two types, and two signatures: in one with both, pyright takes a class for an instance.
+# Two types, for two signatures: in one signature with both, pyright takes a class for an instance.
 Made: TypeAlias = type[Process[In, R]] | Partial[Process[In, R]]
 """Code that a worker makes an operator from: a class, or a `functools.partial` of one."""
 Ready: TypeAlias = Callable[[In], R] | Process[In, R]

@@ -1,5 +1,6 @@
 """Windows over a stream: operators that gather the values of a key by time or by number and emit
-one result for each window. Written on `self.state` and `self.timers` alone, as yours can be.
+one result for each window. They use only `self.state` and `self.timers`, and show how to write your
+own.
 
     per_minute = t.operator(
         "per minute",
@@ -8,13 +9,13 @@ one result for each window. Written on `self.state` and `self.timers` alone, as 
         key=lambda click: click.page,
     )
 
-A value's time is what `time=` finds in it, or when it arrives. Each key has a clock: it shows the
-latest time of its values, and goes on with the wall clock while none comes, so that an idle stream
-still closes its windows; it stands still while the topology is down. A window is closed once that
-clock is `lateness` past its end. A value that comes later leaves by the output "late".
+`time=` finds the time in a value. Without it, a value's time is its arrival. Each key has a clock,
+which shows the latest time of its values. While none comes, it follows the wall clock, so an idle
+stream still closes its windows. It stands still while the topology is down. A window closes once
+the clock is `lateness` past the window's end. A value that comes later goes to the output "late".
 
-What a window gathers is made by `initial` and grows by `add(gathered, value)`, which returns it;
-unless given, it is a list of the values."""
+A window gathers a list of values. With `initial` and `add` it gathers something else: `initial()`
+makes it, and `add(gathered, value)` returns it with one more value."""
 
 import math
 from abc import ABC, abstractmethod
@@ -31,14 +32,14 @@ Duration = float | str
 
 
 class Window(NamedTuple):
-    """From `start` up to `end`, which is not in it, in seconds as `time.time` counts them."""
+    """From `start` up to but not including `end`, in seconds as `time.time` counts them."""
 
     start: float
     end: float
 
 
 Result: TypeAlias = Callable[[Any, Window, Any], Out]
-"""From the key, the window and what it gathered to the value that is emitted."""
+"""A function from the key, the window and what it gathered to the value that is emitted."""
 
 
 class Gathering(TypedDict, total=False):
@@ -72,8 +73,8 @@ def tumbling(size: Duration, result: Result[Out], **options: Unpack[Timing]) -> 
 def sliding(
     size: Duration, every: Duration, result: Result[Out], **options: Unpack[Timing]
 ) -> "TimeWindows[Out]":
-    """Windows of one size, of which one begins `every` so often; a value is in all that hold its
-    time. Options as for `tumbling`."""
+    """Windows of one size. A new one begins after each `every`, so windows overlap, and a value is
+    in all that hold its time. Options as for `tumbling`."""
     return TimeWindows("windows.sliding", size, every, result, **options)
 
 
@@ -84,16 +85,17 @@ def session(
     merge: Callable[[Any, Any], Any] = _joined,
     **options: Unpack[Timing],
 ) -> "SessionWindows[Out]":
-    """Windows that last as long as no `gap` of that length comes between two values of the key.
-    Options as for `tumbling`, and `merge(one, other)` for what two windows gathered that a value
-    between them makes one; unless given, `one + other`."""
+    """Windows of values of a key that follow one another with gaps shorter than `gap`. A value
+    between two windows merges them: `merge(one, other)` joins what they gathered, by default as
+    `one + other`. Other options as for `tumbling`."""
     return SessionWindows(gap, result, merge, **options)
 
 
 def count(
     size: int, result: Callable[[Any, Any], Out], **options: Unpack[Gathering]
 ) -> "CountWindows[Out]":
-    """Windows of so many values of a key. `result(key, gathered)`; options: `initial`, `add`."""
+    """Windows of that many values of a key. `result(key, gathered)` returns the value that is
+    emitted. Options: `initial`, `add`."""
     return CountWindows(size, result, **options)
 
 
@@ -170,7 +172,7 @@ class _Clocked(Operator, ABC, Generic[Out]):
 
     @abstractmethod
     def _taken(self, windows: dict[float, Any], start: float) -> Any:
-        """What a window gathered, which is closed then."""
+        """Close a window and return what it gathered."""
 
 
 class TimeWindows(_Clocked[Out]):
@@ -189,7 +191,7 @@ class TimeWindows(_Clocked[Out]):
         self.every_s = parse_duration(every, f"{what}: every")
         if not 0 < self.every_s <= self.size_s:
             raise InputError(
-                f"{what}: needs a size above zero and a window at least that often; got "
+                f"{what}: size must be above zero, and every above zero and at most size; got size "
                 f"{size!r}, every {every!r}"
             )
 
@@ -263,7 +265,7 @@ class SessionWindows(_Clocked[Out]):
 
 
 class CountWindows(Operator, Generic[Out]):
-    """Windows of so many values."""
+    """Windows of a number of values."""
 
     def __init__(
         self,

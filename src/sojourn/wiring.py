@@ -1,5 +1,5 @@
-"""The way in: starts a topology on Spark, with the loop that keeps its promise if one is given.
-Puts the engine and control together; used by Python programs and by the command line."""
+"""The way in: starts a topology on Spark, with a control loop if there is a target. Puts the engine
+and control together; used by Python programs and by the command line."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ from sojourn.topology import Topology
 from sojourn.units import parse_duration
 
 _log = logging.getLogger("sojourn")
-_LOOK_S = 0.5  # how often to look whether all is done
+_LOOK_S = 0.5  # how often to check whether everything is done
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ Duration = str | float
 
 
 class Targets(TypedDict, total=False):
-    """What the control loop keeps, and what can be changed while it runs."""
+    """The targets of the control loop, which can be changed while it runs."""
 
     max_sojourn: Duration | None
     min_sojourn: Duration | None
@@ -69,15 +69,17 @@ def start(
 ) -> "Running":
     """Start a topology on Spark and return once all its parts are up.
 
-    With `max_sojourn` the loop keeps the mean sojourn under it, or with `percentile` that
-    percentile, with the fewest processors; below `min_sojourn` it gives processors back. With
-    `max_processors` it uses so many as well as it can. It writes what it decides, and why, to
-    `journal`; with `advise` it changes nothing. Without a target nothing is controlled.
+    With `max_sojourn`, a control loop keeps the mean sojourn under it with the fewest processors.
+    With `percentile`, it keeps that percentile under it instead. With `min_sojourn`, it gives
+    processors back only while the sojourn is below that. `max_processors` is the most that it
+    uses; without `max_sojourn`, it places that many for the lowest sojourn. It writes its decisions
+    and reasons to `journal`. With `advise`, it changes nothing. Without `max_sojourn` and
+    `max_processors`, nothing is controlled.
 
-    `checkpoint` is a directory that all machines see. A topology that is started again with it goes
-    on where it was. Without one, nothing outlives the run. It runs on `spark`, a session of yours,
-    on a `master`, or on this machine. `settings` are those of docs/settings.md, such as
-    {"commit": "2s"}."""
+    `checkpoint` is a directory that all machines see. A topology that is started with it again goes
+    on where it stopped. Without one, nothing outlives the run. The topology runs on `spark`, a
+    session of your own, on a `master`, or on this machine. `settings` takes the keys of
+    docs/settings.md, such as {"commit": "2s"}."""
     targets = {
         "max_sojourn": max_sojourn,
         "min_sojourn": min_sojourn,
@@ -101,8 +103,9 @@ def start(
 def run(
     topology: Topology, *, duration: Duration | None = None, **options: Unpack[StartOptions]
 ) -> Summary:
-    """Start a topology, wait until its sources are exhausted, for `duration`, or until Ctrl-C, stop
-    it gracefully, and say what it was like. The other options are those of `start`."""
+    """Start a topology and run it until its sources are exhausted, `duration` has passed, or Ctrl-C
+    is pressed. Then stop it gracefully and return the summary. The other options are those of
+    `start`."""
     seconds = None if duration is None else parse_duration(duration, "duration")
     if seconds is not None and not seconds > 0:
         raise InputError(f"duration must be above zero; got {duration!r}")
@@ -112,8 +115,8 @@ def run(
 
 
 class Running:
-    """A started topology, and the loop that keeps its promise, if it has one. Use it in a `with`
-    block, or call `stop`."""
+    """A started topology, with its control loop if it has one. Use it in a `with` block, or call
+    `stop`."""
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class Running:
         _check_pool(settings, master, spark)
         if not has_goal(settings) and (journal is not None or advise):
             raise InputError(
-                "journal and advise are of the control loop, which needs a target: give "
+                "journal and advise are for the control loop, which needs a target; give "
                 "max_sojourn or max_processors"
             )
         if journal is not None:
@@ -176,8 +179,8 @@ class Running:
             failing.pop_all()
 
     def resize(self, allocation: Allocation) -> None:
-        """Change the processors of some operators while the topology runs. The loop would change
-        them back, so this is for topologies without one, or with one that only advises."""
+        """Change the processors of some operators while the topology runs. A control loop would
+        change them back, so this is for topologies without one, or with one that only advises."""
         if self.loop is not None and not self.loop.advise:
             raise InputError(
                 "resize: the control loop decides how many processors there are; change its target "
@@ -186,8 +189,9 @@ class Running:
         self.engine.resize(allocation)
 
     def samples(self) -> Samples:
-        """What happened since the last call, per vertex and for whole trees; with a control loop,
-        in its last interval. While the topology restarts, vertices may be missing."""
+        """What happened since the last call, or in the control loop's last interval if there is a
+        loop, per vertex and for whole trees. While the topology restarts, vertices may be
+        missing."""
         loop = self.loop
         if loop is None:
             return self.engine.samples()
@@ -200,13 +204,13 @@ class Running:
                 loop.ticked.wait(_LOOK_S)
 
     def allocation(self) -> dict[str, int]:
-        """The processors each operator has now; fewer than asked for, or none, while the topology
-        starts or starts again."""
+        """The processors each operator has now. They are fewer than asked for, or none, while the
+        topology starts or restarts."""
         return self.engine.allocation()
 
     def change(self, **targets: Unpack[Targets]) -> None:
-        """Go by another max_sojourn, min_sojourn or max_processors from the next tick on. None
-        drops one; max_sojourn or max_processors must remain."""
+        """Use another max_sojourn, min_sojourn or max_processors from the next tick on. None drops
+        one; max_sojourn or max_processors must remain."""
         if self.loop is None:
             raise InputError(
                 "change: nothing is controlled; start with max_sojourn or max_processors"
@@ -217,23 +221,23 @@ class Running:
         self.submit(new)
 
     def submit(self, settings: ControlSettings) -> None:
-        """Go by these from the next tick on."""
+        """Use these settings from the next tick on."""
         assert self.loop is not None
         self.loop.submit(settings)
         self.engine.aim(settings.max_sojourn_s)
 
     def await_idle(self, timeout_s: float | None = None) -> bool:
         """Wait until finite sources are exhausted and everything derived from them is processed.
-        Returns whether that came in time, and before the topology was told to stop."""
+        Returns False if the time was up, or the topology was told to stop, before that."""
         return self.engine.await_idle(timeout_s)
 
     def await_commit(self, timeout_s: float = 60.0) -> bool:
-        """Wait until all that is processed by now is committed: results can be seen, and no
-        failure does it again. Returns whether that came in time."""
+        """Wait until everything processed so far is committed: its results are visible, and no
+        failure repeats it. Returns False if the time was up before that."""
         return self.engine.await_commit(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """As `await_idle`, for a long time: it looks only twice a second."""
+        """Like `await_idle`, for long waits: it looks only twice a second."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.engine.await_idle(0.1):
             self._check()
@@ -243,10 +247,10 @@ class Running:
         return True
 
     def stop(self, timeout_s: float = 60.0) -> Summary:
-        """End gracefully and say what it was like. Sources stop, what is in flight is finished as
-        far as the setting `drain` leaves time for it, all is committed, sinks publish. Safe to call
-        twice. Raises TopologyFailed if the last commit could not be made."""
-        with contextlib.ExitStack() as steps:  # each whatever becomes of the others, last first
+        """End gracefully and return the summary. Sources stop, and what is in flight is finished as
+        far as the setting `drain` leaves time for it. Then everything is committed, and sinks
+        publish. Safe to call twice. Raises TopologyFailed if the last commit could not be made."""
+        with contextlib.ExitStack() as steps:  # last first; each runs even if another fails
             steps.callback(self._undo.close)
             steps.callback(self.engine.stop, timeout_s)
             self._end_control()
@@ -255,7 +259,7 @@ class Running:
 
     @property
     def summary(self) -> Summary:
-        """What it was like so far. Without a control loop nobody has measured it."""
+        """The summary so far. Without a control loop it holds no measurements."""
         if self.loop is not None:
             return self.loop.summary(self.restarts)
         processors = sum(self.engine.supervisor.wanted.values())
@@ -274,18 +278,18 @@ class Running:
 
     @property
     def committed(self) -> int:
-        """The number of the last commit, whose results are published and whose state is kept; 0
-        before the first."""
+        """The number of the last commit, or 0 before the first. Its results are published and its
+        state is saved."""
         return self.engine.committed
 
     @property
     def restarts(self) -> int:
-        """How often it was started again after a failure."""
+        """How often the topology was restarted after a failure."""
         return self.engine.restarts
 
     @property
     def error(self) -> str | None:
-        """Why the topology has failed, if it has."""
+        """Why the topology failed, or None if it has not."""
         return self.engine.error
 
     def __enter__(self) -> "Running":
@@ -326,8 +330,8 @@ class Running:
 def watched(
     config: Path, running: Running, reread: Callable[[], ControlSettings]
 ) -> Callable[[Record], None]:
-    """A listener that takes up what was changed in a file of settings since it was last read, under
-    all that goes over it."""
+    """A listener that applies changes to a settings file while the topology runs. `reread` returns
+    the file's settings together with all that override them."""
     seen = config.stat().st_mtime_ns
 
     def look(_record: Record) -> None:
@@ -335,7 +339,7 @@ def watched(
         try:
             changed = config.stat().st_mtime_ns
         except OSError:
-            return  # it is being replaced, or gone: what was read of it stays in force
+            return  # it is being replaced, or gone: the settings read before stay in force
         if changed == seen:
             return
         seen = changed
@@ -345,10 +349,10 @@ def watched(
             check_room(running.topology, new)
             keys = configuration.changed_live(running.loop.settings, new)
         except InputError as error:
-            _log.warning("the changed settings are not taken up: %s", error)
+            _log.warning("the changed settings are ignored: %s", error)
             return
         running.submit(new)
-        _log.info("taken up from %s: %s", config, ", ".join(keys))
+        _log.info("changed by %s: %s", config, ", ".join(keys))
 
     return look
 
@@ -359,8 +363,8 @@ def settings_for(
     over: Iterable[configuration.Layer] = (),
     spark: "SparkSession | None" = None,
 ) -> tuple[EngineSettings, ControlSettings]:
-    """Settings from what lies under SparkConf, from SparkConf, the environment, what lies over it,
-    and the targets, each over the one before."""
+    """Settings from these layers, each overriding the one before: `under`, SparkConf, the
+    environment, `over`, and the targets."""
     from sojourn.engine.spark.session import submitted
 
     given = submitted() if spark is None else dict(spark.sparkContext.getConf().getAll())
@@ -377,41 +381,40 @@ def settings_for(
 
 
 def retargeted(settings: ControlSettings, targets: Targets) -> ControlSettings:
-    """Settings with other targets; None drops one, as long as there is something left to keep."""
+    """Settings with other targets. None drops one, as long as another remains."""
     knobs = {name.removesuffix("_s"): (name, k) for name, k in knobs_of(ControlSettings).items()}
     found: dict[str, Any] = {}
     for option, value in targets.items():
         if option not in knobs:
             known = ", ".join(name for name, (_, knob) in knobs.items() if knob.live)
-            raise InputError(f"change: there is no option {option!r}; known are {known}")
+            raise InputError(f"change: there is no option {option!r}; known: {known}")
         name, knob = knobs[option]
         found[name] = None if value is None else knob.parse(value, "change")
     new = replace(settings, **found)
     configuration.changed_live(settings, new)
     if not has_goal(new):
         raise InputError(
-            "change: without max_sojourn and max_processors there is nothing to keep; give one of "
-            "them, or call stop()"
+            "change: max_sojourn or max_processors must remain; give one of them, or call stop()"
         )
     return new
 
 
 def has_goal(settings: ControlSettings) -> bool:
-    """Whether there is something to keep."""
+    """Whether there is a target or a number of processors to control by."""
     return settings.max_sojourn_s is not None or settings.max_processors is not None
 
 
 def check_goal(settings: ControlSettings) -> None:
-    """There must be something to keep."""
+    """Refuse settings that give control nothing to go by."""
     if not has_goal(settings):
         raise InputError(
-            f"what is to be kept? Give a target ({PREFIX}maxSojourn, --max-sojourn 500ms) or a "
+            f"a target is missing; give a sojourn ({PREFIX}maxSojourn, --max-sojourn 500ms) or a "
             f"number of processors ({PREFIX}maxProcessors, --max-processors 22)"
         )
 
 
 def check_room(topology: Topology, settings: ControlSettings) -> None:
-    """K_max must leave every operator what it cannot do without."""
+    """Refuse a K_max that does not cover the least processors of every operator."""
     operators = topology.operators.values()
     least = sum(spec.least_processors for spec in operators if not spec.chained)
     if settings.max_processors is not None and settings.max_processors < least:
@@ -424,32 +427,32 @@ def check_room(topology: Topology, settings: ControlSettings) -> None:
 def _check_pool(
     settings: ControlSettings, master: str | None, spark: "SparkSession | None"
 ) -> None:
-    """Where machines come from must fit where the topology runs."""
+    """Refuse a pool of machines that does not fit where the topology runs."""
     given = master if spark is None else str(spark.sparkContext.master)
     if settings.pool == "standalone" and given is not None:
         raise InputError(
-            f"{PREFIX}machines.pool=standalone starts a cluster of its own, and the topology "
-            f"cannot run on {given}: leave the master out, or take the pool 'spark'"
+            f"{PREFIX}machines.pool=standalone starts its own cluster, so the topology cannot run "
+            f"on {given}; leave out the master, or use the pool 'spark'"
         )
     if settings.pool == "spark" and (given is None or given.startswith("local")):
         raise InputError(
-            f"{PREFIX}machines.pool=spark needs a cluster to ask for machines; the master is "
+            f"{PREFIX}machines.pool=spark needs a cluster to ask for machines; got the master "
             f"{given or 'local'}"
         )
 
 
 def argument_layer(targets: Mapping[str, Any]) -> configuration.Layer:
-    """What was given by name, over all else."""
+    """The layer of the arguments given by name, which override all else."""
     return "argument", _keys(targets)
 
 
 def _keys(targets: Mapping[str, Any]) -> dict[str, object]:
-    """Arguments such as max_sojourn as settings' keys."""
+    """Arguments such as max_sojourn under the keys of their settings."""
     by_name = {name.removesuffix("_s"): knob for name, knob in knobs_of(ControlSettings).items()}
     found: dict[str, object] = {}
     for name, value in targets.items():
         if name not in by_name:
-            raise InputError(f"there is no option {name!r}; known are {', '.join(by_name)}")
+            raise InputError(f"there is no option {name!r}; known: {', '.join(by_name)}")
         if value is not None:
             found[by_name[name].name] = value
     return found

@@ -77,7 +77,7 @@ def test_what_is_not_installed_is_told_before_the_work(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["drs_fig5"], "there is no experiment 'drs_fig5'; known are"),
+        (["drs_fig5"], "there is no experiment 'drs_fig5'; known:"),
         ([], "name an experiment, or give --all"),
         (["drs_fig6", "--engine", "storm"], "--engine must be spark or simulator"),
         (["drs_fig6", "--folder", "{tmp}"], "has no experiments"),

@@ -70,7 +70,7 @@ def test_an_application_that_is_none_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "what is to be kept?"),
+        ((), "a target is missing; give a sojourn"),
         (("--max-sojourn", "soon"), "spark.sojourn.maxSojourn"),
         (("--max-sojourn", "1s", "--min-sojourn", "2s"), "must be below"),
         (("--max-processors", "0"), "at least 1"),
@@ -106,4 +106,4 @@ def test_what_is_no_journal_is_refused(run: Run, tmp_path: Path) -> None:
     path.write_text('{"sojourn_journal": 1}\n', encoding="utf-8")
     ended = run("replay", path)
     assert ended.code == 2
-    assert "is no journal" in ended.err
+    assert "is not a journal" in ended.err

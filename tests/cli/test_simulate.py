@@ -205,7 +205,7 @@ def test_mistakes_in_a_trace_are_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "what is to be kept?"),
+        ([], "a target is missing; give a sojourn"),
         (["--max-sojourn", "1s", "--machines", "0"], "--machines must be at least 1; got 0"),
         (["--max-sojourn", "1s", "--replications", "0"], "--replications must be at least 1"),
         (["--max-sojourn", "1s", "--duration", "0"], "--duration must be above zero"),

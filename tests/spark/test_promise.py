@@ -151,7 +151,7 @@ def test_a_target_can_be_changed_and_processors_are_the_loops(
         assert running.loop.settings.max_processors == 3
         with pytest.raises(InputError, match="at least 1"):
             running.change(max_processors=0)
-        with pytest.raises(InputError, match="there is nothing to keep; give one of them"):
+        with pytest.raises(InputError, match="max_processors must remain; give one of them"):
             running.change(max_processors=None)
         with pytest.raises(InputError, match="there is no option 'max_sojurn'"):
             running.change(max_sojurn="1s")  # type: ignore[call-arg]

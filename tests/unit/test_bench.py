@@ -236,7 +236,7 @@ def test_the_page_on_topologies_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_an_unknown_name_is_told() -> None:
     bench = Bench(topology())
-    with pytest.raises(InputError, match="no source 'line'; known are lines"):
+    with pytest.raises(InputError, match="no source 'line'; known: lines"):
         bench.send("line", 1)
-    with pytest.raises(InputError, match="no operator 'counts'; known are split, count"):
+    with pytest.raises(InputError, match="no operator 'counts'; known: split, count"):
         bench.state("counts")

@@ -156,22 +156,22 @@ def test_what_cannot_be_chained_is_refused() -> None:
 
     t, source, a = start()
     t.operator("b", shout, source, chain=True)
-    with pytest.raises(InputError, match="'b': with chain=True its only input must be an operator"):
+    with pytest.raises(InputError, match=r"'b': with chain=True .* must be an operator"):
         t.check()
     t, source, a = start()
     t.operator("b", shout, a, source, chain=True)
-    with pytest.raises(InputError, match=r"only input must be an operator.* it has 'a', 's'"):
+    with pytest.raises(InputError, match=r"only input, which must be an operator; got 'a', 's'"):
         t.check()
     t, _, a = start()
     t.operator("b", Counted, a, key=str, chain=True)
-    with pytest.raises(InputError, match="cannot be chained to 'a', as 'b' has a key"):
+    with pytest.raises(InputError, match="cannot be chained to 'a' because 'b' has a key"):
         t.check()
     t, _, a = start()
     t.operator("b", Many, a, chain=True)
     with pytest.raises(InputError, match="'b' has process_bundle; leave out chain=True"):
         t.check()
     t, _, a = start()
-    with pytest.raises(InputError, match="are those of its input; leave them out"):
+    with pytest.raises(InputError, match="from its input; leave them out"):
         t.operator("b", shout, a, processors=2, chain=True)
     t, _, a = start()
     with pytest.raises(InputError, match="chain must be one of False, True; got 'yes'"):

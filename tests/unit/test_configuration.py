@@ -113,11 +113,11 @@ def test_a_target_is_changed_or_dropped_as_long_as_one_remains() -> None:
     assert retargeted(old, {}) == old
     with pytest.raises(InputError, match="minSojourn must be below"):
         retargeted(old, {"max_sojourn": None})
-    with pytest.raises(InputError, match=r"nothing to keep; give one of them, or call stop\(\)"):
+    with pytest.raises(InputError, match=r"must remain; give one of them, or call stop\(\)"):
         retargeted(old, {"max_sojourn": None, "min_sojourn": None, "max_processors": None})
     unknown: Any = {"max_sojurn": "1s"}
     fixed: Any = {"percentile": 99}
-    with pytest.raises(InputError, match="no option 'max_sojurn'; known are max_processors, max_"):
+    with pytest.raises(InputError, match="no option 'max_sojurn'; known: max_processors, max_"):
         retargeted(old, unknown)
     with pytest.raises(InputError, match="percentile cannot be changed while the topology runs"):
         retargeted(old, fixed)
@@ -138,7 +138,7 @@ def test_settings_of_a_program_are_those_of_the_command_line() -> None:
     ("given", "told"),
     [
         ({"comit": "2s"}, "did you mean spark.sojourn.commit"),
-        ({"spark.executor.cores": 2}, "is Spark's"),
+        ({"spark.executor.cores": 2}, "is a setting of Spark"),
         ({3: 4}, "a key must be text"),
         ([("commit", 2)], "must be a mapping"),
         ({"commit": "soon"}, r"spark.sojourn.commit \(settings\)"),

@@ -368,7 +368,7 @@ def test_a_journal_decides_the_same_again_and_says_where_it_would_differ(tmp_pat
     stricter = [r for r in replay(shape, records, {"max_sojourn_s": 0.055}) if r.differs]
     assert stricter
     (tmp_path / "other").write_text("{}\n", encoding="utf-8")
-    with pytest.raises(InputError, match="is no journal"):
+    with pytest.raises(InputError, match="is not a journal"):
         read_journal(tmp_path / "other")
 
 

@@ -133,5 +133,7 @@ def test_files_of_another_run_are_not_mixed_in(tmp_path: Path) -> None:
         Journal(path, SHAPE)
     Journal(tmp_path / "other", replace(SHAPE, name="other")).close()
     (tmp_path / "other").rename(path)
-    with pytest.raises(InputError, match=r"jsonl.2: must be of the topology .*; move it away"):
+    with pytest.raises(
+        InputError, match=r"jsonl.2: must be a journal of the same topology .*; move it away"
+    ):
         read_journal(path)

@@ -81,7 +81,7 @@ def test_a_long_loop_of_large_gains_that_converges_is_solved() -> None:
 
 
 def test_rates_beyond_all_numbers_are_refused() -> None:
-    with pytest.raises(InputError, match="the gains before 'c' multiply to more than"):
+    with pytest.raises(InputError, match="the gains before 'c' multiply to a number"):
         traffic({"a": 1.0}, {("a", "b"): 1e300, ("b", "c"): 1e300})
 
 

@@ -264,7 +264,8 @@ def test_every_executor_needs_a_processor() -> None:
 def test_keyed_processors_share_shards() -> None:
     topology, lines = start()
     with pytest.raises(
-        InputError, match="operator 'count': 5 processors cannot share 4 shards; raise shards"
+        InputError,
+        match="'count': each processor needs a shard; got processors=5 and shards=4; raise shards",
     ):
         topology.operator("count", Count, lines, key=str, shards=4, processors=5)
     topology.operator("split", same, lines, shards=4, processors=5)

@@ -100,7 +100,7 @@ class HalfAsync(sj.Operator):
 
 def test_open_is_async_only_where_process_is() -> None:
     t = sj.Topology("t")
-    with pytest.raises(InputError, match=r"HalfAsync\.open is async, and process is not"):
+    with pytest.raises(InputError, match=r"HalfAsync\.open is async, but process is not"):
         t.operator("half", HalfAsync, source(t))
 
 
@@ -127,7 +127,7 @@ def test_concurrency_is_a_number_of_tuples() -> None:
     for options, told in (
         ({"concurrency": "thread"}, "concurrency must be a whole number"),
         ({"concurrency": 0}, "concurrency must be a whole number from 1"),
-        ({"key": lambda v: v}, "is async, so its tuples are not done in order"),
+        ({"key": lambda v: v}, "is async, so its tuples finish in any order"),
     ):
         with pytest.raises(InputError, match=told):
             t.operator("c", Ask, n, **options)

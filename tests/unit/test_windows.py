@@ -182,8 +182,8 @@ def test_what_is_gathered_may_be_a_sum() -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: windows.tumbling(0, told), "windows.tumbling: needs a size above zero"),
-        (lambda: windows.sliding(5, 10, told), "windows.sliding: needs a size above zero"),
+        (lambda: windows.tumbling(0, told), "windows.tumbling: size must be above zero"),
+        (lambda: windows.sliding(5, 10, told), "windows.sliding: size must be above zero"),
         (lambda: windows.tumbling("ten", told), "windows.tumbling: size"),
         (lambda: windows.tumbling(1, told, lateness=-1), "lateness must not be below zero"),
         (lambda: windows.session(0, told), "the gap must be above zero"),

@@ -45,11 +45,11 @@ def experiment(
     if engine not in ("spark", "simulator"):
         raise InputError(f"--engine must be spark or simulator; got {engine!r}")
     if bool(names) == everything:
-        raise InputError(f"name an experiment, or give --all; known are {', '.join(known)}")
+        raise InputError(f"name an experiment, or give --all; known: {', '.join(known)}")
     wanted = known if everything else names or []
     for name in wanted:
         if name not in known:
-            raise InputError(f"there is no experiment {name!r}; known are {', '.join(known)}")
+            raise InputError(f"there is no experiment {name!r}; known: {', '.join(known)}")
     _check_writable(out, table)
     made = {name: out / f"{name}.json" for name in known}
     if table is not None:

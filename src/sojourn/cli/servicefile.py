@@ -163,9 +163,7 @@ def read_trace(path: Path, topology: Topology, workload: Workload) -> Workload:
     columns = names if header[1:] == ["rate"] and len(names) == 1 else header[1:]
     for name in columns:
         if name not in topology.sources:
-            raise InputError(
-                f"{path}:{line}: {name!r} is not a source; known are {', '.join(names)}"
-            )
+            raise InputError(f"{path}:{line}: {name!r} is not a source; known: {', '.join(names)}")
         if columns.count(name) > 1:
             raise InputError(f"{path}:{line}: the source {name!r} has two columns; leave one out")
     if len(rows) < 3:

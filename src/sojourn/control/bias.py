@@ -1,26 +1,28 @@
-"""What was learned from measured against estimated sojourn, and what that makes of an estimate. Fed
-by `remember`; read wherever something is expected. Pure."""
+"""How measured sojourns differ from estimates, and how that corrects an estimate. Fed by
+`remember`; read wherever a sojourn is expected. Pure."""
 
 import math
 import statistics
 from dataclasses import dataclass
 
-_RATHER_WAITING = 20.0  # intervals that the offset's prior is worth where all is waiting
+_RATHER_WAITING = 20.0  # weight of the offset's prior, in intervals, if all sojourn is waiting
 _PAIRS = 50
 
 
 @dataclass(frozen=True)
 class Bias:
-    """What measured sojourn makes of the estimated: bare + a + b·waiting, where the bare part is
-    what tuples take without any waiting; by a regression that leans towards a = 0 and b = 1 while
-    it has seen little (DRS §V-C, on figure 7, has a + b·estimate). Under load it is the waiting
-    that the model errs about: a factor on all would expect less than the bare part where there is
-    little waiting. But where less than the bare part is measured, branches run beside one another,
-    which the model adds up, and there is a factor on all: `bare_share` is 0 then.
+    """The correction from estimated to measured sojourn: bare + a + b·waiting, where the bare part
+    is what tuples take without any waiting. A regression finds a and b; it leans towards a = 0 and
+    b = 1 while it has seen little. (DRS §V-C, on figure 7, has a + b·estimate.)
 
-    Estimates waver with the rates they are made from, and a regression over single intervals would
-    take that for a small slope. So it goes over means, one for each allocation, of the middle half
-    of its intervals."""
+    Under load the model errs about the waiting. A factor on the whole estimate would expect less
+    than the bare part where there is little waiting. But where less than the bare part is measured,
+    branches run in parallel, and the model adds them up. The factor then applies to the whole
+    estimate: `bare_share` is 0.
+
+    Estimates vary with the rates they are made from, and a regression over single intervals would
+    mistake that for a small slope. So it uses means, one for each allocation, of the middle half of
+    its intervals."""
 
     pairs: tuple[tuple[float, float, float, float], ...] = ()
     offset_s: float = 0.0
@@ -28,21 +30,22 @@ class Bias:
     bare_share: float = 1.0
 
     def correct(self, estimate_s: float, bare_s: float) -> float:
-        """What will be measured where the model expects this."""
+        """The sojourn that will be measured if the model expects `estimate_s`."""
         if not math.isfinite(estimate_s):
             return estimate_s
         bare_s *= self.bare_share
         return max(0.1 * estimate_s, bare_s + self.offset_s + self.slope * (estimate_s - bare_s))
 
     def estimate_for(self, measured_s: float, bare_s: float) -> float:
-        """What the model must expect for this to be measured; may be out of reach."""
+        """The estimate of the model for which `measured_s` would be measured; it may be out of
+        reach."""
         bare_s *= self.bare_share
         return bare_s + (measured_s - bare_s - self.offset_s) / self.slope
 
     def learn(
         self, estimate_s: float, bare_s: float, measured_s: float, group: float = 0.0
     ) -> "Bias":
-        """Take one more interval into account; `group` tells one allocation from another."""
+        """Take one more interval into account. `group` tells allocations apart."""
         if not (math.isfinite(estimate_s) and estimate_s > 0 and measured_s > 0):
             return self
         pairs = (*self.pairs, (estimate_s, bare_s, measured_s, group))[-_PAIRS:]
@@ -52,10 +55,11 @@ class Bias:
 def _regression(
     pairs: tuple[tuple[float, float, float, float], ...],
 ) -> tuple[float, float, float]:
-    """Least squares of relative errors of the groups' means, each worth its intervals, with a prior
-    worth one on each coefficient. What takes longer than expected may do so for any reason; what
-    takes less waited less, as far as waiting was expected, so that the offset has a stronger prior
-    then. Offset, slope and share of the bare part."""
+    """Offset, slope and share of the bare part, by least squares of the relative errors of the
+    groups' means. Each group weighs as much as it has intervals; the prior on each coefficient
+    weighs one. Tuples that take longer than expected may do so for any reason. Tuples that take
+    less time have waited less, as far as waiting was expected; the offset then has a stronger
+    prior."""
     groups: dict[float, list[tuple[float, float, float]]] = {}
     for *values, group in pairs:
         groups.setdefault(group, []).append((values[0], values[1], values[2]))

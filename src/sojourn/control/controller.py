@@ -1,5 +1,5 @@
-"""One tick, from samples to a decision. Each step is a function of what the steps before it made.
-None touches anything outside, so that a journal can be decided anew offline. Fed by the loop, or by
+"""One tick, from samples to a decision. Each step is a function of the results of the steps before.
+None touches anything outside, so a journal can be decided anew offline. Fed by the loop, or by
 `replay`."""
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from sojourn.topology import Topology, kind_of
 
 @dataclass(frozen=True)
 class Shape:
-    """What control must know of a topology: its vertices' kinds, and the limits it sets."""
+    """What control must know about a topology: the kinds of its vertices, and its limits."""
 
     name: str
     known: Mapping[str, str]
@@ -48,7 +48,7 @@ def shape_of(topology: Topology) -> Shape:
 
 @dataclass(frozen=True)
 class Record:
-    """One tick: what came in, what was made of it, what was decided, and whether it was done."""
+    """One tick: what came in, what followed from it, what was decided, and whether it was done."""
 
     number: int
     time_s: float
@@ -66,14 +66,14 @@ class Record:
 
     @property
     def metric(self) -> float | None:
-        """The measured figure that a target is for."""
+        """The measured mean or percentile that the target applies to."""
         if self.measure is None:
             return None
         return metric_of(self.measure.sojourn, self.settings.percentile)
 
     @property
     def change(self) -> Change:
-        """What is remembered of it once it is done."""
+        """What is remembered about the change once it is made."""
         return Change(
             time_s=self.time_s,
             before=self.wanted,
@@ -87,7 +87,7 @@ class Record:
 
 
 class Controller:
-    """Makes the steps of each tick, and keeps the memory that one leaves to the next."""
+    """Takes the steps of each tick, and keeps the memory from one tick to the next."""
 
     def __init__(self, shape: Shape, settings: ControlSettings) -> None:
         self.shape, self.settings = shape, settings
@@ -100,7 +100,7 @@ class Controller:
         advise: bool = False,
         disturbed: bool = False,
     ) -> Record:
-        """One decision. Unless it is only advice, what it asks for is wanted from now on.
+        """Make one decision. Unless it is only advice, its allocation is wanted from now on.
         `disturbed` says that machines came or went."""
         shape, settings, now_s = self.shape, self.settings, samples.time_s
         limits = replace(shape.limits, capacity=capacity)
@@ -129,7 +129,7 @@ class Controller:
         return record
 
     def adopt(self, record: Record) -> None:
-        """What was decided is done, and wanted from now on."""
+        """Note that a decision is carried out: its allocation is wanted from now on."""
         allocation, hold_off_s = record.decision.allocation, record.settings.hold_off_s
         assert allocation is not None
         self.memory = adopted(self.memory, record.change, allocation, hold_off_s)

@@ -16,8 +16,8 @@ from sojourn.queueing.allocation import Plan
 from sojourn.queueing.network import Network, what_of
 from sojourn.units import format_duration as told
 
-_WORTH = 0.05  # share of the processors that giving some back must free, or it never ends
-_AGREE = 2  # intervals in a row above the target, or behind, that are no accident
+_WORTH = 0.05  # the least share of processors worth giving back; smaller changes would never end
+_AGREE = 2  # this many intervals in a row above the target, or behind, are no accident
 
 
 def decide(s: Situation | Blind) -> Decision:
@@ -40,7 +40,7 @@ def decide(s: Situation | Blind) -> Decision:
 
 
 def _blindly(s: Blind) -> Decision:
-    """Nothing can be decided; but where nothing arrives for long, little is needed."""
+    """Nothing can be decided. But if nothing has arrived for long, little is needed."""
     since_s, least = s.idle_since_s, s.least
     if s.settings.max_sojourn_s is None or since_s is None or s.wanted == least:
         return Decision(Action.NOT_READY, s.why.reason)
@@ -52,7 +52,7 @@ def _blindly(s: Blind) -> Decision:
 
 
 def _fit(s: Situation, most: int) -> Decision:
-    """More is in use than may be: K_max was lowered, or a machine is gone."""
+    """More processors are in use than allowed: K_max was lowered, or a machine is gone."""
     what = f"{s.total(s.current)} processors are in use and the limit is {most}"
     best, note = within(s, most)
     if best == s.current:
@@ -109,22 +109,22 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
 
 
 def _room(s: Situation, target_s: float, capacity: int) -> int:
-    """For how many processors there should still be room. A machine that goes or comes stalls
-    tuples, so it is kept as long as its processors would not be given back if they were in use."""
+    """For how many processors there should still be room. A machine that comes or goes stalls
+    tuples. So a machine is kept for as long as its processors would be kept if they were in use."""
     plan = _ample(s, target_s)
     needed = capacity if plan is None else s.total(plan.allocation)
     return min(capacity, max(needed, s.total(s.current)))
 
 
 def _risen(s: Situation) -> Network:
-    """The newest network under more load: what rises has risen further than the interval shows."""
+    """The newest network under more load: by now a rising load exceeds what the interval shows."""
     return busier(s.newest, 1 + s.settings.headroom)
 
 
 def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
     least = {n: max(s.current[n], s.draining[n]) for n in s.wanted}
     plan, note = fewest(s, network, target_s, least)
-    # What is needed for good does not include what is needed to work off a backlog.
+    # `needed` is what is needed for good, without what is needed to work off a backlog.
     lasting, _ = fewest(s, s.newest, target_s, None)
     needed = s.total(lasting.allocation) if lasting.feasible else None
     if not plan.feasible:
@@ -136,7 +136,7 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
     else:
         best = operators_of(s, plan)
     if best == s.current and not note and (s.most is None or s.total(best) < s.most):
-        # The model thinks that there are enough, and has been wrong for long: one more, then.
+        # The model sees enough processors, but has been wrong for long: add one.
         best = operators_of(s, assigned(s, s.newest, s.total(best) + 1))
         note = "; the model sees no need, so one more goes where it helps most"
     if best == s.current:
@@ -152,7 +152,7 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
 
 
 def _fewer(s: Situation, target_s: float) -> Decision | None:
-    """Give processors back, if all the time for `quiet_s` fewer would have been ample."""
+    """Give processors back if fewer would have been ample all the time for `quiet_s`."""
     smooth = metric_of(s.smooth.sojourn, s.settings.percentile)
     low = s.settings.min_sojourn_s
     if smooth is None or (low is not None and smooth >= low):
@@ -179,9 +179,8 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
 
 
 def _ample(s: Situation, target_s: float) -> Plan | None:
-    """The fewest processors that keep the target with twice the headroom of a change the other way
-    and as much more load, or as much as chance may have hidden, so that it is not the next to
-    come; None if none do."""
+    """The fewest processors that keep the target with twice the headroom, and with the load raised
+    by the headroom or by sampling error, so that no addition follows. None if no number does."""
     share = max(0.1, 1 - 2 * s.settings.headroom)
     chance = max(_error(s, name) for name in s.wanted)
     network = busier(s.newest, 1 + max(s.settings.headroom, chance))
@@ -190,7 +189,7 @@ def _ample(s: Situation, target_s: float) -> Plan | None:
 
 
 def _move(s: Situation, measured: float | None, target_s: float, expected: float) -> Decision:
-    """The right number, perhaps in the wrong places."""
+    """The number of processors is right; move some if their places are wrong."""
     plan = assigned(s, s.network, s.total(s.current))
     if plan.feasible and not s.backlog:
         best = operators_of(s, plan)
@@ -209,10 +208,10 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
 
 
 def _pays(s: Situation, network: Network, best: Mapping[str, int]) -> bool:
-    """Whether as many processors in other places save enough, even if what was measured erred
-    against them: operators that lose some are busier by some standard errors, others less busy.
-    Near saturation, chance would else move processors to and fro. Where nothing keeps up, the
-    operator that falls behind most should do so less."""
+    """Whether the same number of processors in other places saves enough, even if the measurement
+    is off. Operators that lose processors are taken to be busier by some standard errors, others
+    less busy. Otherwise chance would move processors to and fro near saturation. Where no placement
+    keeps up, the operator that falls behind most should fall behind less."""
     stations = dict(network.stations)
     for name, count in best.items():
         error = _error(s, name)
@@ -231,7 +230,8 @@ def _pays(s: Situation, network: Network, best: Mapping[str, int]) -> bool:
 
 
 def _error(s: Situation, name: str) -> float:
-    """The standard errors that are doubted of an operator's measured load, as a share of it."""
+    """The share by which an operator's measured load may be off, in as many standard errors as
+    set."""
     measure = s.smooth.operators[name]
     scvs = (1.0 if scv is None else scv for scv in (measure.arrival_scv, measure.service_scv))
     return s.settings.doubt * math.sqrt(sum(scvs) / max(1, measure.served))

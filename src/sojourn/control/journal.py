@@ -1,7 +1,7 @@
 """The journal: one JSON line per tick with everything the decision was based on, so that it can be
-decided anew. The first line says which topology it is of. Written by the loop, read by replay.
+decided anew. The first line describes the topology. Written by the loop, read by replay.
 
-A journal that grows large is continued in a new file; the older ones stand beside it."""
+A journal that grows large continues in a new file; the older files stay beside it."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from sojourn.errors import InputError
 FORMAT = 1
 MAX_BYTES = 64 << 20
 MAX_PARTS = 10
-# What is remembered between ticks is of this many intervals, mostly.
+# The memory between ticks mostly covers this many intervals.
 WARM_UP = 50
 
 
@@ -29,16 +29,16 @@ class Header(msgspec.Struct):
 
 
 def check_new(path: Path) -> None:
-    """Refuse the name of a journal that there is already."""
+    """Refuse the name of a journal that exists already."""
     for part in (path, *_rotated(path)):
         if part.exists():
             raise InputError(f"{part}: exists; name another journal, or delete it")
 
 
 class Journal:
-    """A file that every record is appended to, and on disk before the next. When it has reached
-    `max_bytes` it becomes FILE.1, what was FILE.1 becomes FILE.2, and so on up to MAX_PARTS; the
-    oldest goes."""
+    """A file to which every record is appended; each is on disk before the next. When the file
+    reaches `max_bytes` it becomes FILE.1, the old FILE.1 becomes FILE.2, and so on up to MAX_PARTS.
+    The oldest is deleted."""
 
     def __init__(self, path: Path, shape: Shape, max_bytes: int = MAX_BYTES) -> None:
         self.path, self.max_bytes = path, max_bytes
@@ -60,7 +60,8 @@ class Journal:
         self._write(line)
 
     def _rotate(self) -> None:
-        """Should it fail, the old file is written on, and the next record tries again."""
+        """Begin a new file. If that fails, the old file goes on, and the next record tries
+        again."""
         if self.path.exists():
             for number in range(MAX_PARTS - 1, 0, -1):
                 if _part(self.path, number).exists():
@@ -76,7 +77,7 @@ class Journal:
         self.file.flush()
 
     def close(self) -> None:
-        """Nothing more follows."""
+        """Close the file."""
         self.file.close()
 
 
@@ -95,8 +96,8 @@ def _rotated(path: Path) -> list[Path]:
 
 
 def read_journal(path: Path) -> tuple[Shape, Iterator[Record]]:
-    """The topology and its records, those in older files first. A last line that was cut short is
-    left out."""
+    """The topology and its records, the oldest file first. A last line that was cut short is left
+    out."""
     parts = _rotated(path)
     if path.exists() or not parts:
         parts.append(path)
@@ -104,8 +105,9 @@ def read_journal(path: Path) -> tuple[Shape, Iterator[Record]]:
     for part, shape in zip(parts, shapes, strict=True):
         if shape != shapes[-1]:
             raise InputError(
-                f"{part}: must be of the topology that {parts[-1]} is of, {shapes[-1].name!r}, as "
-                f"it stood then; it is of another, {shape.name!r}; move it away"
+                f"{part}: must be a journal of the same topology as {parts[-1]}, "
+                f"{shapes[-1].name!r}; got another, or an older form of it, {shape.name!r}; move "
+                "it away"
             )
     return shapes[-1], (record for part in parts for record in _records(part))
 
@@ -119,10 +121,10 @@ def _read_shape(path: Path) -> Shape:
     try:
         header = msgspec.json.decode(line, type=Header)
     except msgspec.MsgspecError as error:
-        raise InputError(f"{path}: is no journal of sojourn run: {error}") from None
+        raise InputError(f"{path}: is not a journal of sojourn run: {error}") from None
     if header.sojourn_journal != FORMAT:
         raise InputError(
-            f"{path}: is a journal of format {header.sojourn_journal}; this version reads {FORMAT}"
+            f"{path}: has journal format {header.sojourn_journal}; this version reads {FORMAT}"
         )
     return header.shape
 
@@ -140,8 +142,8 @@ def _records(path: Path) -> Iterator[Record]:
 
 @dataclass(frozen=True)
 class Replayed:
-    """A recorded tick beside what would be decided now. A journal whose beginning is gone does not
-    say what was remembered at its first tick, so those that follow it only serve to `warm_up`."""
+    """A recorded tick beside what would be decided now. A journal whose beginning is gone lacks the
+    memory at its first tick, so its first ticks only serve to `warm_up`."""
 
     record: Record
     decision: Decision
@@ -149,7 +151,7 @@ class Replayed:
 
     @property
     def differs(self) -> bool:
-        """Whether another allocation, or another kind of decision, comes out, and can be told."""
+        """Whether another allocation or another kind of decision comes out, where that is known."""
         then, now = self.record.decision, self.decision
         same = then.action == now.action and dict(then.allocation or {}) == dict(
             now.allocation or {}
@@ -160,7 +162,7 @@ class Replayed:
 def replay(
     shape: Shape, records: Iterator[Record], changes: Mapping[str, Any]
 ) -> Iterator[Replayed]:
-    """Decide every tick anew, with some settings changed, each time from what really was."""
+    """Decide every tick anew with some settings changed, each time from what really happened."""
     controller: Controller | None = None
     warm_up = 0
     for record in records:

@@ -1,6 +1,6 @@
-"""The loop: one tick is measure → model → decide → apply, and yields one record, which is at once
-the log line, the journal entry and what a test asserts. Fed by an engine; the pool of machines,
-the journal and the screen hang on to it."""
+"""The loop: one tick is measure → model → decide → apply, and yields one record. The record is the
+log line, the journal entry and what a test asserts. Fed by an engine; the pool of machines, the
+journal and the screen follow it."""
 
 import logging
 import threading
@@ -18,14 +18,14 @@ from sojourn.ports import Engine, Samples
 from sojourn.settings import ControlSettings
 
 _log = logging.getLogger("sojourn")
-# What says something lasting about how many processors are needed.
+# Decisions that say something lasting about how many processors are needed.
 _SETTLED = (Action.HOLD, Action.ADD, Action.REMOVE, Action.MOVE, Action.INFEASIBLE)
-Listener = Callable[[Record], None]  # who is told of every tick
+Listener = Callable[[Record], None]  # called with every tick's record
 
 
 class ControlLoop:
-    """Ticks once per interval until stopped. Nothing that goes wrong in a tick gets out of it.
-    With `journal`, every record is written to that file."""
+    """Ticks once per interval until stopped. No error leaves a tick. With `journal`, every record
+    is written to that file."""
 
     def __init__(
         self,
@@ -52,23 +52,23 @@ class ControlLoop:
         self.busy_s = 0.0
 
     def summary(self, restarts: int) -> Summary:
-        """What it was like so far."""
+        """The summary so far."""
         return self.tally.summary(self.shape.name, restarts)
 
     def close(self) -> None:
-        """Nothing of it goes on after this."""
+        """End everything that the loop started."""
         self.negotiator.close()
         if self.journal is not None:
             self.journal.close()
 
     def submit(self, settings: ControlSettings) -> None:
-        """Go by other settings from the next tick on."""
+        """Use other settings from the next tick on."""
         self.settings = settings
 
     def run(
         self, seconds: float | None = None, finished: Callable[[], bool] = lambda: False
     ) -> None:
-        """Until stopped, finished, or for so long."""
+        """Tick until stopped, finished, or for a duration."""
         start = self.clock()
         due = start
         while not self.stopping.is_set():
@@ -84,7 +84,7 @@ class ControlLoop:
             due = max(due, self.clock() - self.controller.settings.interval_s)
 
     def tick(self) -> Record:
-        """One turn of measure → model → decide → apply. Only the end of the topology gets out."""
+        """One turn of measure → model → decide → apply. Raises only if the topology has ended."""
         samples = self.engine.samples()
         began = time.thread_time()
         controller = self.controller
@@ -114,4 +114,4 @@ class ControlLoop:
         except TopologyFailed:
             raise
         except Exception:  # noqa: BLE001  # it is asked for again if it does not come
-            _log.exception("the resize could not be asked for")
+            _log.exception("the request to resize failed")

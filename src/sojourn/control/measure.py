@@ -1,8 +1,8 @@
 """Measure: from an engine's samples to what the model needs, smoothed (the measurer of DRS §IV-A).
 Fed by `Samples`; feeds `model`. A step is a function of the past measures and the new samples.
 
-Rates of operators are not taken as measured at their entrance, which pressure from behind distorts,
-but follow from the sources' intended rates and the gains, by the traffic equations."""
+The rate of an operator is not the one measured at its entrance, which back-pressure distorts. It
+follows from the sources' intended rates and the gains, by the traffic equations."""
 
 import math
 import operator
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sojourn.ports import Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings
 
-MORE = 1.1  # times a rate; what lies below that is the same load
+MORE = 1.1  # times a rate; anything below is the same load
 _OUTLIER = 5.0  # times the median of the window
 
 
@@ -35,8 +35,8 @@ class OperatorMeasure:
 
 @dataclass(frozen=True)
 class Measure:
-    """One interval, or several smoothed into one. `backlog_s` is how far sources are behind, and
-    `entering` how many tuples each operator gets from outside per second."""
+    """One interval, or several smoothed into one. `backlog_s` is how far behind sources are.
+    `entering` is how many tuples per second each operator gets from outside."""
 
     time_s: float
     interval_s: float
@@ -49,7 +49,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class NotReady:
-    """No decision can be based on this interval; `idle`: because nothing arrived in it."""
+    """No decision can be based on this interval. `idle` says that nothing arrived in it."""
 
     reason: str
     idle: bool = False
@@ -62,8 +62,8 @@ def measured(
     settings: ControlSettings,
     first: bool = False,
 ) -> Measure | NotReady:
-    """One interval's measures. `known` has every vertex's kind, `before_s` is the time of the last
-    samples, `first` says that it is the interval of the start."""
+    """The measures of one interval. `known` has the kind of every vertex, `before_s` is the time of
+    the samples before, `first` says that the topology started in this interval."""
     missing = [name for name in known if name not in samples.vertices]
     if missing:
         return NotReady(f"no samples from {_listed(missing)}")
@@ -106,7 +106,7 @@ def measured(
 
 
 def receiver_of(edge: str) -> str:
-    """The operator at the end of an edge as samples name it: `match` or `match[rejected]`."""
+    """The operator that an edge leads to. Samples name edges `match` or `match[rejected]`."""
     return edge.split("[", 1)[0]
 
 
@@ -130,10 +130,10 @@ def _operator(sample: Sample) -> OperatorMeasure:
 
 
 def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
-    """The measures of several intervals as one, the newest last: averaged over the window, or
-    weighed by alpha. What an interval lacks is left out; a service time far off those around it
-    is not believed until it comes again. `served` counts all of them; the present state is the
-    newest's."""
+    """The measures of several intervals, the newest last, as one: averaged over the window, or
+    weighted by alpha. Values that an interval lacks are left out. A service time far from those
+    around it is not believed until it comes again. `served` counts all intervals; the present state
+    is that of the newest."""
     past = past[-settings.window :] if settings.smoothing == "window" else past
     newest = past[-1]
     if settings.smoothing == "window":
@@ -195,9 +195,9 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
 
 
 def newest_of(found: Measure, smooth: Measure) -> Measure:
-    """The last interval as it counts beside the smoothed ones. Service times and gains are those
-    smoothed: only load changes from one interval to the next, and what waits. Of the loads it is
-    the higher."""
+    """The last interval, for use beside the smoothed ones. Service times and gains are the smoothed
+    ones, because only the load and what waits change from one interval to the next. The load is the
+    higher of the two."""
     return replace(
         found,
         operators={
@@ -218,8 +218,8 @@ def newest_of(found: Measure, smooth: Measure) -> Measure:
 
 
 def is_rising(past: Sequence[Measure], window: int) -> bool:
-    """Whether more arrived in the last interval than chance would have, had the load stayed as it
-    was in those before it."""
+    """Whether more arrived in the last interval than chance explains, had the load stayed as it was
+    in the intervals before."""
     *before, last = (measure.external_rate for measure in past[-window - 1 :])
     if not before:
         return False
@@ -229,14 +229,15 @@ def is_rising(past: Sequence[Measure], window: int) -> bool:
 
 
 def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None:
-    """The measured figure that a target is for."""
+    """The measured mean or percentile that the target applies to."""
     if sojourn is None:
         return None
     return sojourn.mean_s if percentile is None else sojourn.percentile(percentile)
 
 
 def _believed(values: Sequence[float | None]) -> list[float | None]:
-    """Without a newest value that is far off all before it: once may be a pause of the machine."""
+    """The values without a newest one that is far from all before it: once, it may be a pause of
+    the machine."""
     earlier = [value for value in values[:-1] if value is not None]
     last = values[-1] if values else None
     if len(earlier) >= 2 and last is not None:
@@ -247,8 +248,8 @@ def _believed(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
-    """Sojourns of several intervals: means weighed by count; percentiles likewise, which is exact
-    where they agree."""
+    """Sojourns of several intervals as one: means weighted by count, and percentiles likewise,
+    which is exact where they agree."""
     counts = [s.count for s in found]
     count = sum(counts)
     if not count:

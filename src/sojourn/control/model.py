@@ -20,9 +20,9 @@ from sojourn.queueing.station import Station
 from sojourn.settings import ControlSettings
 
 _KEPT = 30  # measures
-_IDLE_SERVICE_S = 1e-3  # of an operator that has had nothing to do yet
+_IDLE_SERVICE_S = 1e-3  # service time of an operator that has had nothing to do yet
 _LIKE_POISSON = (0.75, 1.33)
-_MOST_SCV = 100.0  # what is measured beyond that is not believed
+_MOST_SCV = 100.0  # higher measurements are not believed
 
 
 def modelled(
@@ -32,7 +32,7 @@ def modelled(
     memory: Memory,
     settings: ControlSettings,
 ) -> Situation | Blind:
-    """How things stand, as far as the interval shows it."""
+    """The situation, as far as the interval shows it."""
     if isinstance(found, NotReady):
         return Blind(now_s, None, memory.past, limits, memory, settings, found)
     past = (*memory.past, found)[-_KEPT:]
@@ -98,14 +98,15 @@ def _station(rate: float, operator: OperatorMeasure, model: str) -> Station:
 
 
 def _excess(queue: int, station: Station) -> float:
-    """Tuples that wait beyond what is usual: as many as are in service, and again."""
+    """Tuples that wait beyond the usual number, which is twice as many as are in service, plus
+    ten."""
     return max(0.0, queue - 2 * station.offered_load - 10)
 
 
 def _draining(
     newest: Network, excess: Mapping[str, float], limits: Limits, interval_s: float
 ) -> dict[str, int]:
-    """Processors that work off what waits within an interval, as far as may be."""
+    """Processors that work off what waits within an interval, as far as limits allow."""
     found = {}
     for name, waiting in excess.items():
         station = newest.stations[name]

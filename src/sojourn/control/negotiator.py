@@ -1,7 +1,7 @@
-"""The negotiator: how many machines there should be, and getting them (DRS §IV-B). Works below the
-scheduler: it is told how many processors are needed, and says how many there is room for.
+"""The negotiator decides how many machines there should be, and gets them (DRS §IV-B). It works
+below the scheduler: it is told how many processors are needed, and says how many there is room for.
 
-It asks and goes on; the pool answers when it can, or refuses, or loses a machine. All of that is
+It asks and goes on. The pool answers when it can, or refuses, or loses a machine. All of that is
 normal, and shows only in the capacity."""
 
 import logging
@@ -17,7 +17,7 @@ _log = logging.getLogger("sojourn")
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a wish for machines."""
+    """What became of a request for machines."""
 
     wanted: int
     had: int
@@ -44,9 +44,9 @@ def in_a_thread(action: Callable[[], None]) -> Job:
 
 
 class Negotiator:
-    """Asks the pool for as many machines as the processors need, one wish at a time: for more at
-    once, to give some back only when they were not needed for long, and not again and again for
-    what cannot be had."""
+    """Asks the pool for as many machines as the processors need, one request at a time. It asks for
+    more immediately, but gives machines back only after they were not needed for long. It does not
+    keep asking for what was refused."""
 
     def __init__(
         self, pool: MachinePool, begin: Callable[[Callable[[], None]], Job] = in_a_thread
@@ -60,7 +60,7 @@ class Negotiator:
 
     @property
     def capacity(self) -> int | None:
-        """Processors there is room for now; None: as many as anyone likes."""
+        """Processors there is room for now; None means no limit."""
         per_machine = self.pool.processors_per_machine
         return None if per_machine is None else per_machine * len(self._machines())
 
@@ -70,7 +70,7 @@ class Negotiator:
         return any(answer.have != answer.had for answer in new)
 
     def want(self, processors: int, now_s: float, quiet_s: float) -> None:
-        """See to it that there is room for so many; returns at once."""
+        """See to it that there is room for that many processors. Returns at once."""
         per_machine = self.pool.processors_per_machine
         if per_machine is None or (self.worker is not None and self.worker.is_alive()):
             return
@@ -88,7 +88,7 @@ class Negotiator:
             self.worker = self.begin(lambda: self._change(machines))
 
     def _note_refusal(self, now_s: float, quiet_s: float) -> None:
-        """What was not given is not asked for again for a while."""
+        """Note what was refused, so that it is not asked for again for a while."""
         if self.refused is not None and now_s >= self.refused[1]:
             self.refused = None
         if self.answers and self.refused is None and not self.answers[-1].noted:

@@ -1,5 +1,5 @@
-"""Which allocation: DRS's two programs, within the limits of operators and by what was learned, and
-what to do where neither has an answer. Fed by a situation; feeds `decide`. Pure."""
+"""Which allocation: DRS's two programs, with the limits of operators and the learned bias, and what
+to do where neither has an answer. Fed by a situation; feeds `decide`. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,8 +17,8 @@ def fewest(
     least: Mapping[str, int] | None,
     exact: bool = False,
 ) -> tuple[Plan, str]:
-    """The fewest processors for the target with headroom (or exactly, without); if that cannot be
-    had, for what can, with a note that says so."""
+    """The fewest processors for the target with headroom, or with `exact` without. If that is out
+    of reach, the fewest for what can be reached, with a note that says so."""
     minimum, maximum = _bounds(s, least)
     bias, percentile = s.memory.bias, s.settings.percentile
     shares = ((1.0, ""),) if exact else ((1 - s.settings.headroom, ""), (1.0, "; without headroom"))
@@ -37,14 +37,14 @@ def fewest(
 def assigned(
     s: Situation, network: Network, processors: int, least: Mapping[str, int] | None = None
 ) -> Plan:
-    """So many processors, and those of sinks, for the least sojourn."""
+    """That many processors, and those of sinks, placed for the least sojourn."""
     minimum, maximum = _bounds(s, least)
     return assign_processors(network, processors + sum(s.limits.fixed.values()), minimum, maximum)
 
 
 def within(s: Situation, most: int) -> tuple[dict[str, int], str]:
-    """The best placement of what may be used: to work off what waits, else to keep up, else to
-    fall behind evenly."""
+    """The best placement of the processors allowed. It works off what waits; if it cannot, it keeps
+    up; if it cannot do that either, operators fall behind evenly."""
     for least in (s.draining, None):
         plan = assigned(s, s.newest, most, least)
         if plan.feasible:
@@ -53,8 +53,8 @@ def within(s: Situation, most: int) -> tuple[dict[str, int], str]:
 
 
 def evenly(s: Situation) -> dict[str, int]:
-    """All that may be used, where most is to be done for each processor; without a bound, enough
-    everywhere to keep up and no less than there is."""
+    """All processors allowed, placed where each has most to do. Without a limit, enough for every
+    operator to keep up, and no fewer than there are."""
     least = s.least
     load = {name: s.newest.stations[name].offered_load for name in s.wanted}
     best = least if s.most is not None else {n: max(k, s.current[n]) for n, k in least.items()}
@@ -69,12 +69,12 @@ def evenly(s: Situation) -> dict[str, int]:
 
 
 def operators_of(s: Situation, plan: Plan) -> dict[str, int]:
-    """A plan without what sinks have."""
+    """A plan's allocation without the processors of sinks."""
     return {name: plan.allocation[name] for name in s.wanted}
 
 
 def busier(network: Network, factor: float) -> Network:
-    """The same with so many times the load."""
+    """The same network with its load multiplied."""
     stations = {
         name: replace(station, arrival_rate=factor * station.arrival_rate)
         for name, station in network.stations.items()

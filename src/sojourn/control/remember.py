@@ -1,5 +1,5 @@
-"""Remember: the memory that a tick leaves to the next, made anew from how things stood and what was
-decided. Fed by `decide`; what it makes is what the next tick begins with. Pure."""
+"""Remember: the memory that a tick leaves to the next, made anew from the situation and the
+decision. Fed by `decide`; the next tick begins with it. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -18,12 +18,13 @@ from sojourn.control.situation import (
     Situation,
 )
 
-_ENOUGH_TREES = 10  # of an interval that is learned from
-_STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)  # nothing is in motion
+_ENOUGH_TREES = 10  # the fewest in an interval that is learned from
+_STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)  # no change is under way
 
 
 def after_disturbance(memory: Memory) -> Memory:
-    """Machines came or went, and tuples waited meanwhile: nothing is judged by that."""
+    """The memory after machines came or went: tuples waited meanwhile, so nothing is judged by
+    them."""
     change = memory.change
     return replace(
         memory,
@@ -59,7 +60,8 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
 def adopted(
     memory: Memory, change: Change, allocation: Mapping[str, int], hold_off_s: float
 ) -> Memory:
-    """What was decided is done: want it, and remember what was before."""
+    """The memory after a decision is carried out: its allocation is wanted, and what was there
+    before is kept."""
     rejected = tuple(r for r in memory.rejected if r.until_s > change.time_s)
     undone = memory.change
     if change.action is Action.ROLL_BACK and undone is not None:
@@ -80,14 +82,14 @@ def adopted(
 
 
 def _low_since_s(s: Situation, decision: Decision) -> float | None:
-    """Since when fewer processors would have done."""
+    """Since when fewer processors would have been enough."""
     if decision.enough is None:
         return None
     return s.now_s if s.memory.low_since_s is None else s.memory.low_since_s
 
 
 def _judged(s: Situation, decision: Decision) -> Change | None:
-    """The last change, with whether the interval speaks for or against it."""
+    """The last change, with the interval's verdict on it."""
     change = s.memory.change
     if change is None or change.reviewed or decision.action is Action.SETTLING:
         return change
@@ -98,7 +100,7 @@ def _judged(s: Situation, decision: Decision) -> Change | None:
 
 
 def _learned(s: Situation, decision: Decision) -> Bias:
-    """The bias, with the model compared to what was measured where nothing is in motion."""
+    """The bias, with one more comparison of model and measurement if no change is under way."""
     bias, value, sojourn = s.memory.bias, s.metric, s.latest.sojourn
     if s.memory.waited or decision.action not in _STILL or s.backlog:
         return bias

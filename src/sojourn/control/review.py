@@ -1,18 +1,18 @@
-"""What became of the last change: not there yet, too fresh, made things worse; and what that
+"""What became of the last change: not complete yet, too recent, or made things worse; and what that
 forbids for now. Part of deciding; pure."""
 
 from sojourn.control.measure import MORE
 from sojourn.control.situation import ACTING, RETRIES, Action, Change, Decision, Situation
 from sojourn.units import format_duration as told
 
-_RETRY_INTERVALS = 4  # a change that is not there after so many is asked for again
+_RETRY_INTERVALS = 4  # a change that is not complete after this many is asked for again
 _WORSE = 1.3  # times what was expected, and what was before
 _JUDGES = 2  # intervals that must agree
-_ENOUGH_TREES = 20  # of an interval that may speak against a change
+_ENOUGH_TREES = 20  # the fewest in an interval that may speak against a change
 
 
 def unfinished(s: Situation) -> Decision | None:
-    """A change that is not there yet, or that the interval measured contains."""
+    """Wait for a change that is not complete yet, or that was made within the measured interval."""
     change = s.memory.change
     late = [name for name, count in s.wanted.items() if s.current[name] != count]
     if late:
@@ -35,14 +35,15 @@ def unfinished(s: Situation) -> Decision | None:
 
 
 def is_judged(s: Situation, change: Change) -> bool:
-    """Whether a change shows what it is worth: what it found waiting is worked off, or has had the
-    time for it."""
+    """Whether a change can be judged: the tuples that waited before it are worked off, or there was
+    time enough for that."""
     return not s.backlog or s.now_s - change.time_s > 3 * s.settings.interval_s
 
 
 def is_worse(s: Situation, change: Change) -> bool:
-    """Whether the interval speaks against a change: tuples take longer than before and than was
-    expected, though no more of them arrive; and what was taken away is missed."""
+    """Whether the interval speaks against a change: tuples take longer than before and than
+    expected, although no more of them arrive. A change other than an addition must also have missed
+    the target."""
     measured = s.metric
     if measured is None or s.latest.sojourn is None or s.latest.sojourn.count < _ENOUGH_TREES:
         return False
@@ -57,7 +58,7 @@ def is_worse(s: Situation, change: Change) -> bool:
 
 
 def _more_arrive(s: Situation, rate: float) -> bool:
-    """Whether the load is another than at that external rate."""
+    """Whether the load differs from the one at that external rate."""
     return s.latest.external_rate > MORE * rate
 
 
@@ -79,7 +80,7 @@ def made_worse(s: Situation) -> Decision | None:
 
 
 def restrained(s: Situation, found: Decision) -> Decision:
-    """Not so soon after the last change, and nothing that was rolled back."""
+    """The decision, or to wait if it follows the last change too soon or was rolled back."""
     if found.action not in ACTING or found.allocation is None:
         return found
     why_not = _too_fresh(s, found)
@@ -116,7 +117,7 @@ def _rolled_back(s: Situation, found: Decision) -> str:
         if s.now_s >= rejected.until_s:
             continue
         same = dict(found.allocation) == dict(rejected.allocation)
-        # What adding made worse, adding more makes worse still, as long as the load is the same.
+        # If adding made it worse, adding more makes it worse still while the load is the same.
         more = (
             found.action is Action.ADD
             and rejected.action is Action.ADD

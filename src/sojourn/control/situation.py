@@ -1,5 +1,5 @@
-"""What a decision is based on, and what it is. Frozen values. `model` and `remember` make them,
-`review` and `decide` read them; decisions are written to the journal."""
+"""Decisions, and what they are based on. Frozen values. `model` and `remember` make them, `review`
+and `decide` read them; decisions are written to the journal."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
 
-RETRIES = 3  # times that a change which does not come is asked for again
+RETRIES = 3  # how often a change that does not come is asked for again
 
 
 class Action(StrEnum):
@@ -35,9 +35,9 @@ ACTING = frozenset({Action.ADD, Action.REMOVE, Action.MOVE, Action.ROLL_BACK, Ac
 
 @dataclass(frozen=True)
 class Change:
-    """A change that was decided: when, from what, what was measured before it and
-    expected of it at which external rate, and whether what was there before kept up. `worse`
-    counts the intervals that speak against it; once it is `reviewed`, nothing more does."""
+    """A change that was decided: when, from which allocation, and at which external rate; what was
+    measured before it and what was expected of it; whether the old allocation kept up. `worse`
+    counts the intervals that speak against it. Once it is `reviewed`, no more are counted."""
 
     time_s: float
     before: Mapping[str, int]
@@ -68,10 +68,10 @@ class Memory:
     number: int = 0  # of the last tick
     before_s: float | None = None  # when its samples were taken
     past: tuple[Measure, ...] = ()  # the newest last
-    waited: bool = False  # tuples that end next did, as nothing ran or machines came or went
+    waited: bool = False  # tuples that end next waited: nothing ran, or machines came or went
     change: Change | None = None  # the last
-    low_since_s: float | None = None  # since when fewer processors would do
-    enough: Mapping[str, int] = field(default_factory=dict)  # that would have done all that time
+    low_since_s: float | None = None  # since when fewer processors would be enough
+    enough: Mapping[str, int] = field(default_factory=dict)  # enough for all that time
     above: int = 0  # intervals in a row in which the target was missed
     behind: int = 0  # intervals in a row in which an operator could not keep up
     retries: int = 0  # times in a row that a resize was asked for again
@@ -82,7 +82,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Limits:
-    """What each operator must and may have, and what there is in all."""
+    """How many processors each operator must and may have, and how many there are in all."""
 
     minimum: Mapping[str, int]
     maximum: Mapping[str, int]
@@ -100,8 +100,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Standing:
-    """How things stand at a tick, whatever its interval shows. `measure` is what it shows, if
-    anything; it is the newest of the `past` then. `memory` is what the tick before has left."""
+    """How things stand at a tick, whatever its interval shows. `measure` is what the interval
+    shows, if anything; it is then the newest of the `past`. `memory` comes from the tick before."""
 
     now_s: float
     measure: Measure | None
@@ -122,12 +122,12 @@ class Standing:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether the processors there are suffice for what arrives, as far as is known."""
+        """Whether the present processors suffice for what arrives, as far as is known."""
         return True
 
     @property
     def estimate_s(self) -> float | None:
-        """What should have been measured with the processors there are, as far as is known."""
+        """The sojourn that the present processors should have shown, as far as is known."""
         return None
 
 
@@ -139,7 +139,7 @@ class Blind(Standing):
 
     @property
     def idle_since_s(self) -> float | None:
-        """Since when nothing arrives; None if something does, or nobody knows."""
+        """Since when nothing arrives; None if something does, or if that is unknown."""
         if not self.why.idle:
             return None
         since = self.memory.idle_since_s
@@ -148,10 +148,10 @@ class Blind(Standing):
 
 @dataclass(frozen=True)
 class Situation(Standing):
-    """All that a decision is based on. `network` has the smoothed rates, `newest` those of the
-    last interval where they are higher. `excess` says how many tuples wait at an operator beyond
-    what is usual, `draining` how many processors work that off within an interval, `rising` that
-    the load has gone up by more than chance in the last interval."""
+    """All that a decision is based on. `network` has the smoothed rates; `newest` has those of the
+    last interval where they are higher. `excess` is how many tuples wait at an operator beyond the
+    usual number, and `draining` how many processors work that off within an interval. `rising` says
+    that the load rose by more than chance in the last interval."""
 
     latest: Measure
     smooth: Measure
@@ -168,13 +168,13 @@ class Situation(Standing):
 
     @property
     def most(self) -> int | None:
-        """Processors that may be used in all."""
+        """The most processors that may be used in all; None means no limit."""
         known = [n for n in (self.settings.max_processors, self.limits.capacity) if n is not None]
         return min(known, default=None)
 
     @property
     def metric(self) -> float | None:
-        """The measured figure that a target is for."""
+        """The measured mean or percentile that the target applies to."""
         return metric_of(self.latest.sojourn, self.settings.percentile)
 
     @property
@@ -185,15 +185,15 @@ class Situation(Standing):
 
     @property
     def above(self) -> int:
-        """For how many intervals in a row the target was missed. One that does not show it does not
-        count."""
+        """For how many intervals in a row the target was missed. An interval without measured
+        sojourns is not counted."""
         if self.metric is None or self.settings.max_sojourn_s is None:
             return self.memory.above
         return self.memory.above + 1 if self.missed else 0
 
     @property
     def backlog(self) -> str:
-        """What waits beyond what is usual, in words; nothing if nothing."""
+        """What waits beyond the usual number, in words; empty if nothing does."""
         if self.latest.backlog_s > self.settings.interval_s / 2:
             return f"sources are {told(self.latest.backlog_s)} behind"
         for name in self.wanted:
@@ -203,7 +203,7 @@ class Situation(Standing):
 
     @property
     def slow(self) -> str:
-        """Which operator cannot keep up with what arrives and waits, in words; nothing if none."""
+        """Which operator cannot keep up with what arrives and waits, in words; empty if none."""
         for name, count in self.current.items():
             station = self.newest.stations[name]
             each = f"{count} × {station.service_rate:.4g}/s"
@@ -222,12 +222,12 @@ class Situation(Standing):
 
     @property
     def keeps_up(self) -> bool:
-        """Whether the processors there are suffice for what arrives, by the newest rates."""
+        """Whether the present processors suffice for what arrives, by the newest rates."""
         return all(self.newest.stations[n].is_stable(k) for n, k in self.current.items())
 
     @property
     def estimate_s(self) -> float | None:
-        """What should have been measured with the processors there are, by the smoothed rates."""
+        """The sojourn that the present processors should have shown, by the smoothed rates."""
         return known(self.estimate(self.network, self.current))
 
     def total(self, allocation: Mapping[str, int]) -> int:
@@ -235,21 +235,22 @@ class Situation(Standing):
         return sum(allocation[name] for name in self.wanted)
 
     def raw_estimate(self, network: Network, allocation: Mapping[str, int]) -> float:
-        """What the model expects of an allocation, whatever was learned."""
+        """The sojourn that the model expects of an allocation, without the learned bias."""
         whole = {**self.limits.fixed, **allocation}
         return network.sojourn(whole, self.settings.percentile)
 
     def estimate(self, network: Network, allocation: Mapping[str, int]) -> float:
-        """What will be measured with an allocation, as far as is known."""
+        """The sojourn that an allocation will show, as far as is known."""
         raw = self.raw_estimate(network, allocation)
         return self.memory.bias.correct(raw, network.bound(self.settings.percentile))
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to do and why. `needed` is how many processors it would take, also if there are not
-    that many; `expected_s` what the allocation in force from now on should show; `enough` fewer
-    processors that would do; `forced` that there was no choice, so that nobody is to judge it."""
+    """What to do and why. `needed` is how many processors it would take, even if there are not that
+    many. `expected_s` is the sojourn that the allocation should show from now on. `enough` is an
+    allocation of fewer processors that would be enough. `forced` says that there was no choice, so
+    the change is not judged."""
 
     action: Action
     reason: str
@@ -261,5 +262,5 @@ class Decision:
 
 
 def known(estimate_s: float) -> float | None:
-    """None where the model has no number, as a station cannot keep up."""
+    """The estimate, or None where a station cannot keep up and the model has no number."""
     return estimate_s if math.isfinite(estimate_s) else None

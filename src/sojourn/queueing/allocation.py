@@ -96,7 +96,7 @@ def min_processors(
         raise InputError(f"max_sojourn must be above zero seconds; got {max_sojourn}")
     walk = Walk(network, minimum, maximum)
     if percentile is not None and spread(0, 1, percentile) == 0:
-        percentile = None  # there the percentile's approximation is the mean
+        percentile = None  # here the approximation of the percentile is the mean
     what = what_of(percentile)
     bound = network.bound(percentile)
     if not walk.obstacle and bound > max_sojourn:
@@ -118,8 +118,8 @@ def min_processors(
 
 
 def _fewest_for_mean(network: Network, target: float, walk: Walk) -> dict[str, int] | None:
-    """The first point of the walk with E[T] at or below the target. Its running value is off by
-    up to one part in 10⁹, so where it comes near the target the true one takes over."""
+    """The first point of the walk with E[T] at or below the target. The walk's running value is off
+    by up to one part in 10⁹, so near the target the exact value decides."""
     for running in walk.means():
         if running <= target * (1 + 1e-9):
             break
@@ -131,8 +131,8 @@ def _fewest_for_mean(network: Network, target: float, walk: Walk) -> dict[str, i
 def sweep(
     network: Network, minimum: Limits | None = None, maximum: Limits | None = None
 ) -> Iterator[Step]:
-    """Every point of the optimal path from the fewest stable processors on, for as long as the
-    caller asks and another processor saves anything."""
+    """Every point of the optimal path, from the fewest stable processors on, until another
+    processor saves nothing."""
     walk = Walk(network, minimum, maximum)
     if walk.obstacle:
         return
@@ -150,7 +150,7 @@ def _needs(network: Network, allocation: Mapping[str, int]) -> str:
 
 def _below_bound(what: str, target: float, bound: float) -> str:
     return (
-        f"a {what} of {target:.4g} s cannot be had: serving a tuple takes {bound:.4g} s "
+        f"a {what} of {target:.4g} s is out of reach: serving a tuple takes {bound:.4g} s "
         "even when it never waits; only faster operators help"
     )
 
@@ -161,6 +161,6 @@ def _at_limits(what: str, target: float, reached: float, walk: Walk) -> str:
         f"with {', '.join(map(repr, full))} at the maximum" if full else "with all that can help"
     )
     return (
-        f"a {what} of {target:.4g} s cannot be had: {because}, {walk.total} processors "
+        f"a {what} of {target:.4g} s is out of reach: {because}, {walk.total} processors "
         f"bring it to {reached:.4g} s"
     )

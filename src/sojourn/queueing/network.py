@@ -24,7 +24,9 @@ class Network:
         if not self.stations:
             raise InputError("a network needs at least one station; got none")
         if not (math.isfinite(self.external_rate) and self.external_rate > 0):
-            raise InputError(f"external_rate must be above zero, finite; got {self.external_rate}")
+            raise InputError(
+                f"external_rate must be above zero and finite; got {self.external_rate}"
+            )
 
     def visits(self, name: str) -> float:
         """How often a tuple from outside comes to this station on average: λᵢ/λ₀."""
@@ -53,8 +55,9 @@ class Network:
         return self._total(lambda name: self.stations[name].wait_moments(allocation[name]))
 
     def visit_variance(self, name: str) -> float:
-        """Variance of the number of visits: a station seen less than once on average is met
-        or not, one seen more often is come back to with the same chance each time, as in a loop."""
+        """Variance of the number of visits. A station that a tuple visits less than once on average
+        is visited once or not at all. One visited more often is revisited with the same chance each
+        time, as in a loop."""
         visits = self.visits(name)
         return visits * abs(1 - visits)
 
@@ -72,7 +75,7 @@ class Network:
         return spread(*self._total(lambda _name: (0.0, 0.0)), p)
 
     def sojourn(self, allocation: Mapping[str, int], p: float | None = None) -> float:
-        """What a target is for: E[T], or with `p` that percentile; infinite if a station is
+        """What a target applies to: E[T], or with `p` that percentile. Infinite if a station is
         unstable."""
         return self.mean_sojourn(allocation) if p is None else self.percentile(allocation, p)
 
@@ -107,7 +110,7 @@ class Network:
 
 
 def what_of(p: float | None) -> str:
-    """What a target is for, in words."""
+    """What a target applies to, in words."""
     return "mean sojourn" if p is None else f"p{p:.10g} sojourn"
 
 
@@ -148,7 +151,7 @@ def traffic(
                     rates[receiver] += rates[sender] * gain
     for vertex, rate in rates.items():
         if not math.isfinite(rate):
-            raise InputError(f"the gains before {vertex!r} multiply to more than numbers can hold")
+            raise InputError(f"the gains before {vertex!r} multiply to a number that is too large")
     return rates
 
 
@@ -158,8 +161,8 @@ def _solve_loop(
     """Replace what enters a group of mutually reachable vertices by what flows in it.
 
     Vertices are eliminated one by one: paths through v become edges around it, and what returns
-    to v itself counts as many times as 1/(1 - gain back to v). Nothing is subtracted but there,
-    so a loop diverges exactly where a gain back reaches 1, and its path is at hand."""
+    to v itself counts 1/(1 - gain back to v) times. This is the only subtraction, so a loop
+    diverges exactly where a gain back reaches 1, and its path is known."""
     members = set(group)
     gains = {u: {w: g for w, g in onward[u].items() if w in members} for u in group}
     paths: dict[tuple[str, str], tuple[str, ...]]
@@ -186,5 +189,5 @@ def _solve_loop(
                 gains[u][w] = gains[u].get(w, 0.0) + around
         stages.append((v, senders, out, times))
     for v, senders, _, times in reversed(stages):
-        # What was eliminated after v knows its flow now, and sends v its part.
+        # The flow of vertices eliminated after v is known now; each sends v its part.
         rates[v] = (rates[v] + math.fsum(rates[u] * g for u, g in senders.items())) * times

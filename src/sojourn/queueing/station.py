@@ -19,7 +19,7 @@ from sojourn.errors import InputError
 # although their nearest binary fractions do not.
 _SATURATION = 1e-12
 
-# Beyond these no stream is meant, and squares and sums would leave the range of numbers.
+# No real stream goes beyond these, and squares and sums would leave the range of numbers.
 _MAX_LOAD = 1e9
 _MAX_RATE = 1e15
 _MAX_SCV = 1e6
@@ -62,7 +62,7 @@ class Station:
 
     @property
     def min_processors(self) -> int:
-        """The fewest processors with which the queue does not grow for ever."""
+        """The fewest processors with which the queue does not grow forever."""
         k = max(1, math.floor(self.offered_load / (1 - _SATURATION)))
         return k if self.is_stable(k) else k + 1
 
@@ -76,7 +76,7 @@ class Station:
         return self.arrival_rate / (_counted(k) * self.service_rate)
 
     def is_stable(self, k: int) -> bool:
-        """Whether k processors keep up, with rounding counted as falling behind."""
+        """Whether k processors keep up. A utilization that rounds to 1 counts as falling behind."""
         return self.utilization(k) < 1 - _SATURATION
 
     def mean_wait(self, k: int) -> float:
@@ -88,8 +88,8 @@ class Station:
         return self.mean_wait(k) + 1 / self.service_rate
 
     def wait_moments(self, k: int) -> tuple[float, float]:
-        """Mean and variance of the wait: none with probability 1-C, else exponential, which is
-        exact for M/M/k; its mean is stretched by the variability (DRS eq. 5)."""
+        """Mean and variance of the wait. It is zero with probability 1-C, else exponential, which
+        is exact for M/M/k. The variability stretches its mean (DRS eq. 5)."""
         if not self.is_stable(k):
             return math.inf, math.inf
         delayed = self.delay_probability(k)
@@ -143,7 +143,7 @@ class Station:
             idle = k - load
 
     def _spare_rate(self, k: int) -> float:
-        """kμ - λ, worked out exactly where the two are so close that digits would cancel."""
+        """kμ - λ, computed exactly where the two are so close that digits would cancel."""
         spare = k * self.service_rate - self.arrival_rate
         if spare > 1e-3 * self.arrival_rate:
             return spare
@@ -152,7 +152,7 @@ class Station:
 
 def inverse_blocking(k: int, load: float) -> float:
     """1/B(k) for a given offered load > 0: the recursion unrolled from the top,
-    1 + k/a (1 + (k-1)/a (1 + …)), and cut off where what is left cannot change the result."""
+    1 + k/a (1 + (k-1)/a (1 + …)), and cut off where the rest cannot change the result."""
     total = term = 1.0
     for j in range(k, 0, -1):
         ratio = j / load

@@ -19,8 +19,9 @@ def fewest_for_percentile(
 ) -> dict[str, int] | None:
     """The allocation from `start` up to `maximum` with the fewest processors, or none.
 
-    Walks with the weights that the percentile has where the last walk ended until that gains no
-    more, then searches all corners for one processor less until none holds.
+    Walks again and again, each time with the weights that the percentile has where the last walk
+    ended, until that saves no more. Then searches all corners for one processor less, until none
+    meets the target.
     """
 
     def meets(allocation: Limits) -> bool:
@@ -46,7 +47,7 @@ def _corner_below(
     """The weights of a walk that meets the target with that many processors, if there are any.
 
     Between two corners the hull lies above the lines on which the two walks are optimal, hence
-    above where those cross: if even the crossing misses the target, so does all between them.
+    above their crossing. If even the crossing misses the target, so does everything between them.
     """
 
     def corner(mean_weight: float, variance_weight: float) -> tuple[float, float, float, float]:

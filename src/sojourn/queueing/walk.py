@@ -65,9 +65,9 @@ class Walk:
             yield -loss
 
     def means(self) -> Iterator[float]:
-        """E[T] before the first addition and after each. It is kept up to date by what each one
-        saves, and worked out afresh whenever it has fallen far enough for rounding to matter:
-        its relative error stays below 1e-9 for millions of additions."""
+        """E[T] before the first addition and after each. Each addition subtracts what it saves. The
+        value is computed afresh whenever it has fallen far enough for rounding to matter, so its
+        relative error stays below 1e-9 for millions of additions."""
         fresh = running = self.network.mean_sojourn(self.allocation)
         yield running
         for saved in self.additions():
@@ -109,8 +109,9 @@ def first_meeting(
     meets: Callable[[Limits], bool],
     weights: tuple[float, float] = (1.0, 0.0),
 ) -> dict[str, int] | None:
-    """The first point of a walk from `start` that meets a condition which, once met, stays met:
-    doubling strides and then halving ones find it with few evaluations. None if no point does."""
+    """The first point of a walk from `start` that meets a condition; None if no point does. Once
+    met, the condition must stay met. Doubling and then halving strides find the point with few
+    evaluations."""
     walk = Walk(network, start, maximum)
     below = dict(walk.allocation)
     additions = walk.additions(*weights)

@@ -52,7 +52,7 @@ class Distribution:
             return
         if self.kind not in KINDS:
             raise InputError(
-                f"unknown distribution {self.kind!r}; known are {', '.join(KINDS)} and samples"
+                f"unknown distribution {self.kind!r}; known: {', '.join(KINDS)}, samples"
             )
         if not 0 <= self.mean_s < math.inf:
             raise InputError(f"the mean must be finite and at least zero; got {self.mean_s:g}")

@@ -139,5 +139,5 @@ def _check_outputs(name: str, load: OperatorLoad, edges: list[Edge]) -> None:
 
 def _unknown(what: str, name: str, known: list[str]) -> NoReturn:
     close = get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
     raise InputError(f"{what} {name!r} is not in the topology; {hint}")

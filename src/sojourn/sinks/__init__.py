@@ -1,12 +1,11 @@
 """Where results go: files that hold each result once, the console, a Python callable.
-Described in a topology; driven by the engine in a process of its own, whose commits they are part
-of. A sink shows nothing itself: it names the files that a commit is to show, and the driver moves
-them into view once the commit is recorded. So a process left over from an earlier start spoils
-nothing.
+A topology describes a sink. The engine drives it in a process of its own, as part of its commits. A
+sink shows nothing itself: it names the files that a commit should show, and the driver moves them
+into view once the commit is recorded. So a process left over from an earlier start does no harm.
 
-The engine promises: the commits of an epoch come one after the other, and one is published before
-the next is cut. After a failure a new process opens the sink under a higher epoch, when the last
-commit is published, and values after that commit are written again."""
+The engine guarantees: the commits of an epoch come one after the other, and each is published
+before the next is cut. After a failure, once the last commit is published, a new process opens the
+sink under a higher epoch. Values after that commit are written again."""
 
 import json
 from collections.abc import Callable
@@ -39,27 +38,28 @@ class _Call(Sink[T]):
 
 
 def jsonl(directory: str | Path, *, roll_bytes: int = JSONL_ROLL_BYTES) -> Sink[Any]:
-    """Files of JSON lines in `directory`; each result stands there exactly once, as soon as it is
-    committed. The newest file of a start is replaced by a longer one with every commit, until it
-    has `roll_bytes` and the next is begun; readers see whole lines only."""
+    """Files of JSON lines in `directory`. They hold each result exactly once, as soon as it is
+    committed. Every commit replaces the newest file of a start by a longer one, until it has
+    `roll_bytes` and the next begins. Readers see only whole lines."""
     return Jsonl(directory, roll_bytes)
 
 
 def parquet(
     directory: str | Path, *, roll_s: float = PARQUET_ROLL_S, roll_bytes: int = PARQUET_ROLL_BYTES
 ) -> Sink[Any]:
-    """Parquet files in `directory`; each result stands there exactly once. What is committed is
-    shown when there are `roll_bytes` of it, after `roll_s` seconds, or when the topology stops.
+    """Parquet files in `directory`. They hold each result exactly once. Committed results appear
+    when `roll_bytes` of them have gathered, after `roll_s` seconds, or when the topology stops.
     Values are mappings of column to value; anything else becomes the column `value`."""
     return Parquet(directory, roll_bytes, roll_s)
 
 
 def console() -> Sink[Any]:
-    """Every value on the driver's standard output at once; after a failure some appear again."""
+    """Print every value on the driver's standard output at once. After a failure some appear
+    again."""
     return _Console()
 
 
 def call(function: Callable[[T], object]) -> Sink[T]:
-    """Call a function with every value at once, in the sink's process; after a failure it may be
-    called again with some."""
+    """Call a function with every value as it comes, in the sink's process. After a failure it may
+    be called again with some."""
     return _Call(function)

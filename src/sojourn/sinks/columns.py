@@ -1,4 +1,4 @@
-"""The sink that writes Parquet: pieces with every commit, merged into files that are worth it."""
+"""The sink that writes Parquet: a piece with every commit, merged into larger files."""
 
 import io
 import math
@@ -19,9 +19,9 @@ from sojourn.sinks.sink import Staged
 
 
 class Parquet(Files):
-    """Each commit makes a piece of its rows, which is held; pieces that are large or old enough
-    are merged into one file, which is shown. Columns keep their types for as long as the sink is
-    open, so that pieces can be merged; those of earlier starts may differ."""
+    """Each commit makes a piece of its rows and holds it. Pieces that are large or old enough are
+    merged into one file, which is shown. Columns keep their types while the sink is open, so that
+    pieces can be merged. Pieces of earlier starts may have other types."""
 
     suffix = ".parquet"
     rows_per_group = 50_000
@@ -54,7 +54,7 @@ class Parquet(Files):
         super().open(part, epoch, held)
         self.pieces = [Path(path) for path in held]
         if held:
-            self.since = -math.inf  # how old they are is not known
+            self.since = -math.inf  # their age is not known
 
     def write(self, value: Any) -> None:
         row = dict(value) if isinstance(value, dict) else {"value": value}
@@ -65,12 +65,13 @@ class Parquet(Files):
         self.rows.append(row)
 
     def _admit(self, row: dict[str, Any]) -> None:
-        """Have Arrow say whether a row can be written, and which types hold it and all before."""
+        """Have Arrow say whether a row can be written, and find the types that hold it and all rows
+        before it."""
         import pyarrow as pa
 
         try:
             if not row or not all(isinstance(column, str) for column in row):
-                raise TypeError("a row needs at least one column, and names that are text")
+                raise TypeError("a row needs at least one column, and column names must be text")
             nested = {c: item for c, item in row.items() if isinstance(item, dict | list | tuple)}
             if nested and not _reads_as(nested, pa.array([nested]).to_pylist()[0]):
                 raise TypeError("the items of a list are of several types")
@@ -93,7 +94,7 @@ class Parquet(Files):
         self.known.learn(row)
 
     def _flush(self) -> None:
-        """Put the rows so far into a piece of their own, so that they take no more memory."""
+        """Write the rows so far to a piece of their own, to free their memory."""
         self.fresh.append(self._piece(self.rows, self.type))
         self.rows = []
 
@@ -133,7 +134,7 @@ class Parquet(Files):
         return stage
 
     def _merge(self) -> tuple[tuple[str, str], ...]:
-        """Make as few files of the pieces as their types allow."""
+        """Merge the pieces into as few files as their types allow."""
         import pyarrow.parquet as pq
 
         runs: list[tuple[Any, list[Path]]] = []
@@ -156,7 +157,7 @@ class Parquet(Files):
         return tuple(shown)
 
     def _counted_on(self) -> Iterable[str]:
-        """The pieces; also those that were merged, unless it is plain that this was committed."""
+        """The pieces, and those that were merged unless the merged files are already in view."""
         shown = all(os.path.exists(target) for _, target in self.staged.publish)
         return map(str, self.pieces if shown else [*self.pieces, *self.merged])
 
@@ -186,7 +187,7 @@ def _unified(one: Any, other: Any) -> Any:
 
 
 def _joined(one: Any, other: Any, column: str) -> Any:
-    """The type that holds what either does, unchanged."""
+    """A type that holds the values of both, unchanged."""
     import pyarrow as pa
 
     is_a = pa.types
@@ -212,11 +213,11 @@ def _joined(one: Any, other: Any, column: str) -> Any:
     elif all(is_a.is_integer(found) or is_a.is_decimal(found) for found in (one, other)):
         schemas = [pa.schema([(column, found)]) for found in (one, other)]
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
-    raise TypeError(f"column {column!r} has {one} so far, and {other} does not go with it")
+    raise TypeError(f"column {column!r} has {one} so far, which does not go with {other}")
 
 
 def _reads_as(value: Any, read: Any) -> bool:
-    """Whether Arrow made of a value what it was. It is generous with lists of several types."""
+    """Whether Arrow reads a value back unchanged. It may convert lists of several types."""
     if isinstance(value, dict):
         return all(_reads_as(item, read.get(column)) for column, item in value.items())
     if isinstance(value, list | tuple):
@@ -227,7 +228,7 @@ def _reads_as(value: Any, read: Any) -> bool:
 
 
 def _check_type(row_type: Any) -> None:
-    """Raise if Parquet has no such type, though Arrow has."""
+    """Raise if Parquet lacks a type that Arrow has."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -241,14 +242,14 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 class _Known:
     """The kinds of plain values that a column, an item of a list or a whole row is known to hold.
-    What fits need not be tried with Arrow, which takes twenty times as long."""
+    A value that fits need not be tried with Arrow, which takes twenty times as long."""
 
     def __init__(self) -> None:
         self.kinds: set[object] = set()
         self.inner: dict[str | None, _Known] = {}
 
     def fits(self, value: Any) -> bool:
-        """Whether a value can be written; False: it must be tried."""
+        """Whether a value surely can be written; if False, it must be tried."""
         kind = type(value)
         if kind is datetime and value.tzinfo is not None:
             return value.tzinfo is UTC and UTC in self.kinds
@@ -269,7 +270,7 @@ class _Known:
         return True
 
     def learn(self, value: Any) -> None:
-        """A value has been tried and can be written."""
+        """Note that a value was tried and can be written."""
         kind = type(value)
         if kind is datetime and value.tzinfo is not None:
             self.kinds.add(value.tzinfo if value.tzinfo is UTC else None)

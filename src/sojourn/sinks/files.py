@@ -1,4 +1,4 @@
-"""Sinks that write files aside, for commits to show, and the one of them that writes JSON lines."""
+"""Sinks that write files aside for commits to show, and the sink that writes JSON lines."""
 
 import contextlib
 import io
@@ -19,9 +19,9 @@ BUFFER_BYTES = 256 << 10
 
 
 class Files(Sink[Any]):
-    """Files written aside, in a folder of the sink's own, and moved into view when committed:
-    `part-0-000007-000012-3fb2a1.jsonl` is of part 0, epoch 7, number 12. The last piece differs
-    from one checkpoint to another. Names sort in the order in which files were begun."""
+    """Files written aside, in a folder of the sink's own, and moved into view when committed.
+    `part-0-000007-000012-3fb2a1.jsonl` is number 12 of part 0 in epoch 7; the last piece of the
+    name differs between checkpoints. Names sort in the order in which files were begun."""
 
     suffix = ""
 
@@ -41,8 +41,8 @@ class Files(Sink[Any]):
         for path in held:
             if not path.endswith(self.suffix) or not os.path.exists(path):
                 raise InputError(
-                    f"the sink in {self.directory}: cannot go on, as the checkpoint counts on "
-                    f"{path}, which is not there or not of its kind; restore it, or start with a "
+                    f"the sink in {self.directory}: cannot go on, because the checkpoint needs "
+                    f"{path}, which is missing or of another kind; restore it, or start with a "
                     "new checkpoint"
                 )
         for folder, mode in ((self.directory, 0o777), (self.staging, 0o700)):
@@ -64,13 +64,13 @@ class Files(Sink[Any]):
 
     @property
     def _marker(self) -> Path:
-        """Stands in the folder while the sink is open and no newer one has been opened. A sink that
-        finds its own gone removes nothing any more."""
+        """A file that is in the folder while the sink is open and no newer one has been opened. A
+        sink whose marker is gone no longer removes anything."""
         return self.staging / f"{self.epoch:06d}-open"
 
     def _aside(self) -> Path:
-        """A name in the staging folder that was not used before: were a staged file replaced by
-        that of a later commit, to publish the earlier one again would show the later."""
+        """A name in the staging folder that was not used before. If a later commit reused a name,
+        publishing the earlier commit again would show the later one's file."""
         name = f"{self.epoch:06d}-{self.token}-{next(self.numbers):06d}{self.suffix}"
         return self.staging / name
 
@@ -84,7 +84,7 @@ class Files(Sink[Any]):
                 return path
 
     def _clear(self, kept: Iterable[str]) -> None:
-        """Remove what this epoch and lower ones have left aside."""
+        """Remove what this epoch and earlier ones have left in the staging folder."""
         keep = {Path(path).resolve() for path in kept}
         for path in self.staging.iterdir():
             epoch = path.name.partition("-")[0]
@@ -92,7 +92,7 @@ class Files(Sink[Any]):
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Leave nothing but what a commit may count on."""
+        """Leave only the files that a commit may need."""
         if self._marker.exists():
             self._clear([*self._counted_on(), *(source for source, _ in self.staged.publish)])
             for folder in (self.staging, self.staging.parent):
@@ -104,9 +104,9 @@ class Files(Sink[Any]):
 
 
 class Jsonl(Files):
-    """One growing file aside. A commit shows a copy of what it has, in the place of the copy
-    before it; the file itself at last, when it is long enough and the next one is begun. As to
-    copy it over and over takes more the more often it is done, that too is bounded."""
+    """One growing file, written aside. Each commit shows a copy of it in place of the last copy.
+    Once the file is long enough, a commit shows the file itself, and the next file begins. The
+    number of commits per file is bounded too, because each of them copies the whole file."""
 
     suffix = ".jsonl"
     commits_per_file = 256

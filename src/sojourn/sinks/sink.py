@@ -1,5 +1,5 @@
-"""What a sink is to the engine, and how what it staged comes into view. Fed by the commits of the
-engine; used by every kind of sink."""
+"""What the engine asks of a sink, and how staged files come into view. Fed by the engine's commits;
+used by every kind of sink."""
 
 import logging
 import os
@@ -17,17 +17,17 @@ _log = logging.getLogger("sojourn")
 
 @dataclass(frozen=True)
 class Staged:
-    """What a sink has made durable for a commit: files to be moved into view once it is recorded
-    (from, to), and files kept aside for a later one."""
+    """What a sink has made durable for a commit: the files to move into view once it is recorded,
+    as pairs (from, to), and the files held for a later one."""
 
     publish: tuple[tuple[str, str], ...] = ()
     held: tuple[str, ...] = ()
 
 
 def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
-    """Move the files of a recorded commit into view. With `again`, after a restart, a staged file
-    that is not there was moved before, and whoever reads results may have taken it away since; but
-    the folder that it was staged in must still be there, or the whole sink may not be."""
+    """Move the files of a recorded commit into view. With `again`, after a restart, a missing
+    staged file was moved before, and a reader of the results may have taken it away since. But its
+    staging folder must still be there, or else the whole sink may be missing."""
     folders = set()
     for source, target in staged:
         try:
@@ -37,10 +37,10 @@ def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
                 _log.info("%s was published before", target)
             else:
                 raise InputError(
-                    f"{target}: cannot be published, as {source} is not there; the directory of a "
-                    "sink must be one that all machines see, the driver's included, and what is "
-                    "staged in it must stay: mount it, or if its results are no longer wanted, "
-                    f"make {os.path.dirname(source)}"
+                    f"{target}: cannot be published, because {source} is missing; all machines, "
+                    "including the driver's, must see the directory of a sink, and what is staged "
+                    "in it must stay; mount it, or, if its results are no longer wanted, make "
+                    f"{os.path.dirname(source)}"
                 ) from None
         folders |= {os.path.dirname(source), os.path.dirname(target)}
     for folder in folders:
@@ -49,25 +49,25 @@ def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
 
 
 class Sink(Generic[T]):
-    """Base of all sinks; `write` is all that one needs. A `Sink[int]` takes whole numbers. `run`
-    names the checkpoint, and so all starts that go on with one another's work."""
+    """Base of all sinks; `write` is all that one needs. A `Sink[int]` takes integers. `run`
+    identifies the checkpoint, and so all starts that continue one another's work."""
 
     run = ""
 
     def open(self, part: int, epoch: int, held: Sequence[str] = ()) -> None:
-        """Called once before the first value. `part` numbers the executors of the sink, should
-        there be several; `epoch` numbers the starts; `held` is what the last commit held."""
+        """Called once before the first value. `part` is the number of this executor of the sink,
+        `epoch` the number of the start, and `held` what the last commit held."""
 
     def write(self, value: T, /) -> str | None:  # noqa: ARG002
-        """Take one value, or raise and leave no trace of it; a returned line is printed by the
-        driver."""
+        """Write one value, or raise and leave no trace of it. The driver prints a returned line."""
         raise TypeError(f"{type(self).__name__} must define write(self, value)")
 
     def cut(self, last: bool = False) -> Callable[[], Staged]:  # noqa: ARG002
-        """A commit's cut: all written so far belongs to it, all written from now on to the next.
-        Returns at once; the function it returns makes that durable, and is called in another
-        thread while writing goes on. `last`: the topology stops, so hold nothing back."""
+        """Make the cut of a commit: everything written so far belongs to it, everything later to
+        the next. Returns at once. The returned function makes the commit's part durable; it is
+        called in another thread while writing goes on. With `last`, the topology stops, so hold
+        nothing back."""
         return Staged
 
     def close(self) -> None:
-        """The topology stops, and no function that `cut` returned is running."""
+        """Called when the topology stops and no function that `cut` returned is running."""

@@ -201,7 +201,7 @@ class SparkEngine:
             )
         if spec is None:
             known = ", ".join(self.topology.operators)
-            raise InputError(f"resize: unknown operator {name!r}; known are {known}")
+            raise InputError(f"resize: unknown operator {name!r}; known: {known}")
         try:
             processors = operator.index(processors)
         except TypeError:
