@@ -1,5 +1,5 @@
-"""Many tuples at once in one worker, for operators whose `process` is `async`: while one waits for
-a service elsewhere, others go on. The user's code runs in an event loop in a thread of its own; the
+"""Many tuples at once in one worker, for operators whose `process` is `async`. While one waits for
+a service elsewhere, others go on. The user's code runs in an event loop in a thread of its own. The
 worker's loop hands it tuples, and waits for it only at a commit's cut and at the end."""
 
 import asyncio
@@ -29,13 +29,13 @@ class EventLoop:
         self.thread.start()
 
     def result(self, found: Any) -> Any:
-        """What an operator's method returned; if it is to be awaited, what came of that."""
+        """What an operator's method returned, awaited if need be."""
         if inspect.isasyncgen(found) or inspect.isawaitable(found):
             return asyncio.run_coroutine_threadsafe(awaited(found), self.loop).result()
         return found
 
     def close(self) -> None:
-        """Nothing runs in it after this."""
+        """End the event loop and its thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
@@ -49,8 +49,8 @@ async def awaited(found: Any) -> Any:
 
 
 class Waiting:
-    """The tuples that an async operator has in hand. Each is answered when it is done, whichever
-    were given before it; the answer says which of those in hand it is."""
+    """The tuples that an async operator has in hand. Each is answered when it is done, in any
+    order; the answer says which of those in hand it is."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Waiting:
         self.given = self.done = 0
 
     def give(self, work: m.Work) -> None:
-        """Begin with it."""
+        """Begin to process work."""
         self.given += 1
         self.events.loop.call_soon_threadsafe(self._begin, work)
 
