@@ -172,7 +172,7 @@ def test_a_link_is_as_good_as_where_it_leads(tmp_path: Path) -> None:
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "sojourn").touch()
-    with pytest.raises(InputError, match="sojourn: must be a directory; it is a file; use another"):
+    with pytest.raises(InputError, match="sojourn: must be a directory; got a file; use another"):
         claim(tmp_path, topology())
 
 

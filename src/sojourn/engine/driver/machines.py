@@ -65,7 +65,7 @@ class StandalonePool:
         wanted = machines_within(machines, self.least, self.most)
         have = self.machines()
         if wanted == len(have):
-            return f"there are {len(have)}, and neither more nor fewer can be had"
+            return f"there are {len(have)}, and neither more nor fewer are possible"
         if wanted > len(have):
             added = [self.cluster.add(self.cores) for _ in range(wanted - len(have))]
             await_slots(self.engine, wanted * self.cores)
@@ -111,7 +111,7 @@ class SparkPool:
         have = self.machines()
         machines = machines_within(machines, self.least, self.most)
         if machines == len(have):
-            return f"there are {len(have)}, and neither more nor fewer can be had"
+            return f"there are {len(have)}, and neither more nor fewer are possible"
         jvm: Any = self.engine.spark._jvm
         if machines > len(have):
             empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
