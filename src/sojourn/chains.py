@@ -1,7 +1,7 @@
 """Chains: neighbouring operators that share their workers, so that a tuple goes from one to the
-next by a call. A topology with chains is the same as one in which each chain is a single operator,
-its head; that one is what engines run and what control allocates processors to. Pure; fed by the
-topology, used by all that run one."""
+next by a call. A topology with chains equals one in which each chain is a single operator, its
+head. Engines run that operator, and control allocates processors to it. Pure; fed by the topology,
+used by everything that runs one."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,8 +13,8 @@ from sojourn.topology import Edge, OperatorSpec, Topology
 
 @dataclass(frozen=True)
 class Stage:
-    """An operator of a chain: by each of its outputs, None for the plain one, which stages of the
-    chain get what it emits, and under which of the head's outputs it leaves the chain."""
+    """An operator of a chain. For each of its outputs (None is the plain one) it says which stages
+    of the chain get what it emits, and under which of the head's outputs that leaves the chain."""
 
     name: str
     code: UserCode
@@ -34,7 +34,7 @@ class Chain:
 
 
 def behind(code: object) -> tuple[str, ...]:
-    """The operators that share the workers of one with this code."""
+    """The operators that share the workers of the operator with this code."""
     return tuple(stage.name for stage in code.stages[1:]) if isinstance(code, Chain) else ()
 
 
@@ -75,8 +75,8 @@ def contracted(topology: Topology) -> Topology:
 
 
 def stage_of(edge: str, stages: tuple[str, ...]) -> tuple[str, str] | None:
-    """Which of the stages behind a head an edge of the head belongs to, and how that stage's own
-    samples name it: `out[b]` is b's `out`, `out[b.rejected]` is its `out[rejected]`."""
+    """The stage behind a head that an edge of the head belongs to, and the edge's name in that
+    stage's samples: `out[b]` is b's `out`, `out[b.rejected]` is its `out[rejected]`."""
     receiver, _, output = edge.rstrip("]").partition("[")
     for name in stages:
         if output == name:
@@ -87,7 +87,7 @@ def stage_of(edge: str, stages: tuple[str, ...]) -> tuple[str, str] | None:
 
 
 def _left(head: str, edge: Edge) -> str | None:
-    """The output of the head by which what a stage emits over an edge leaves its chain."""
+    """The output of the head under which tuples of a stage's edge leave the chain."""
     if edge.sender == head:
         return edge.output
     return edge.sender if edge.output is None else f"{edge.sender}.{edge.output}"
@@ -114,7 +114,7 @@ def _chain(topology: Topology, members: list[str]) -> Chain:
         for output in stage.leaves.values():
             if output in taken:
                 raise InputError(
-                    f"operator {head!r}: its output {output!r} has the name of what leaves its "
-                    f"chain at {stage.name!r}; rename one"
+                    f"operator {head!r}: its output {output!r} has the same name as an output that "
+                    f"leaves its chain at {stage.name!r}; rename one"
                 )
     return Chain(tuple(stages))

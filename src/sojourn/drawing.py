@@ -1,5 +1,5 @@
 """A topology as text and as a picture, without a library. Fed by the topology; `print(t)` shows the
-one, a notebook the other."""
+text, a notebook the picture."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -13,7 +13,7 @@ _INK, _LINE = "#0f172a", "#64748b"
 
 
 class Box(NamedTuple):
-    """A vertex: source, operator or sink, what is told of it, how far it is from a source."""
+    """A vertex: its kind, what is said about it, and how far it is from a source."""
 
     kind: str
     told: str
@@ -21,7 +21,7 @@ class Box(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """An edge; `output` if it is a named one's."""
+    """An edge; with `output` if it comes from a named output."""
 
     sender: str
     receiver: str

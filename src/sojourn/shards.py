@@ -1,4 +1,4 @@
-"""Which worker has which shard, and which executor how many processors."""
+"""Which worker has which shard, and how many processors each executor has."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
@@ -9,8 +9,8 @@ Owner = TypeVar("Owner", bound=Hashable)
 def evened(
     owned: dict[Owner, list[int]], homeless: Sequence[int] = ()
 ) -> Iterator[tuple[int, Owner]]:
-    """The fewest moves, each a shard and who gets it, after which all have equally many, or one
-    more. Whom shards belong to is changed with each."""
+    """The fewest moves after which all have equally many shards, or one more. Each move is a shard
+    and its new owner; ownership is updated with each."""
     for shard in homeless:
         least = min(owned, key=lambda owner: len(owned[owner]))
         owned[least].append(shard)

@@ -1,5 +1,5 @@
 """The composition root of simulations: the control loop over the simulated engine, once, several
-times with other seeds, or over a grid of settings. What `sojourn simulate` calls."""
+times with other seeds, or over a grid of settings. Called by `sojourn simulate`."""
 
 import math
 import os
@@ -32,12 +32,13 @@ from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology
 from sojourn.wiring import argument_layer, check_goal, check_room
 
 Settings = tuple[EngineSettings, ControlSettings, SimulatorSettings]
-Progress = Callable[[float], None]  # told the share of the virtual time that has passed
+Progress = Callable[[float], None]  # called with the share of the virtual time that has passed
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """Everything that one simulation follows from. The same gives the same, everywhere."""
+    """Everything that one simulation depends on. Equal simulations give equal results, on every
+    machine."""
 
     topology: Topology
     workload: Workload
@@ -66,7 +67,7 @@ class Simulation:
         on_tick: Callable[[Record], None] | None = None,
         progress: Progress = lambda _share: None,
     ) -> Summary:
-        """Let it happen."""
+        """Run the simulation."""
         engine_settings, control, simulator = self.settings
         self.check()
         engine = SimulatedEngine(
@@ -99,7 +100,7 @@ class Simulation:
 
 
 def settings_for(config: Path | None, conf: Iterable[str], **targets: Any) -> Settings:
-    """Settings from the file, the environment, `conf` and the arguments, each over the one
+    """Settings from the file, the environment, `conf` and the arguments, each overriding the one
     before."""
     layers = [] if config is None else [configuration.read_file(config)]
     layers.append(configuration.from_environment(os.environ))
@@ -111,8 +112,8 @@ def settings_for(config: Path | None, conf: Iterable[str], **targets: Any) -> Se
 
 
 def workload_of(path: Path) -> Workload:
-    """What a journal of a run says of its operators: service times by their mean and variability,
-    and gains. Arrivals stay those of the topology."""
+    """What the journal of a run says about its operators: the mean and variability of service
+    times, and gains. Arrivals stay those of the topology."""
     shape, records = read_journal(path)
     sums: dict[str, _Sums] = {}
     for record in records:
@@ -132,7 +133,7 @@ def workload_of(path: Path) -> Workload:
 
 @dataclass
 class _Sums:
-    """Of an operator over all intervals."""
+    """The sums of an operator over all intervals."""
 
     served: int
     service_s: float
@@ -161,7 +162,7 @@ def _add(sums: dict[str, _Sums], samples: Samples) -> None:
 
 @dataclass(frozen=True)
 class Spread:
-    """Several values of the same: their mean, and half of its interval of 95 % confidence."""
+    """The mean of several values, and half the width of its 95 % confidence interval."""
 
     mean: float
     half: float
@@ -176,8 +177,8 @@ class Spread:
 
 
 def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t, within 1 % (Cornish and Fisher's expansion; the first ones
-    from tables)."""
+    """The 97.5 % point of Student's t, within 1 %: from tables for few degrees of freedom, else by
+    Cornish and Fisher's expansion."""
     if freedom < 1:
         return math.nan
     table = (12.706, 4.303, 3.182, 2.776, 2.571)
@@ -190,7 +191,7 @@ def student(freedom: int) -> float:
 def in_parallel(
     jobs: dict[Any, Simulation], progress: Progress = lambda _share: None
 ) -> Iterator[tuple[Any, Summary]]:
-    """Run many over all cores; yields each as it is done."""
+    """Run many simulations on all cores. Yields each as it is done."""
     workers = min(len(jobs), os.cpu_count() or 1)
     pool = ProcessPoolExecutor(workers, get_context("spawn"), _until_interrupted)
     try:
@@ -200,8 +201,8 @@ def in_parallel(
             progress(number / len(jobs))
     except BrokenProcessPool:
         raise TopologyFailed(
-            "a process that simulates has died, killed or out of memory; what is done stays in "
-            "the file of --out, if there is one"
+            "a simulation process died; it was killed, or ran out of memory; the file of --out, if "
+            "there is one, keeps what is done"
         ) from None
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -213,7 +214,7 @@ def in_parallel(
 
 
 def _until_interrupted() -> None:
-    """Ctrl-C, which reaches the whole group, ends a worker without a word."""
+    """Have Ctrl-C, which reaches the whole group, end a worker silently."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -222,8 +223,8 @@ def _run(job: Simulation) -> Summary:
 
 
 def outlined(topology: Topology) -> Topology:
-    """The same without any code of its author's, which a simulation never calls, and which need
-    not go to other processes."""
+    """The same topology without the user's code. A simulation never calls it, so it need not go to
+    other processes."""
     bare = Topology(topology.name)
     bare.edges = list(topology.edges)
     for name, spec in topology.vertices.items():
@@ -247,7 +248,7 @@ def _no_code(value: Any) -> Any:
 def replicated(
     simulation: Simulation, replications: int, progress: Progress = lambda _share: None
 ) -> dict[int, Summary]:
-    """The same with other seeds, from its own on."""
+    """The same simulation with other seeds, counted up from its own."""
     jobs = {
         seed: replace(simulation, seed=seed)
         for seed in range(simulation.seed, simulation.seed + replications)

@@ -28,7 +28,7 @@ def parse_duration(value: object, what: str) -> float:
     number, unit = _split(value, what, "a duration such as 500ms, 1.5s or 2min")
     if unit and unit not in _SECONDS:
         known = ", ".join(u for u in _SECONDS if u.isascii())
-        raise InputError(f"{what}: unknown unit {unit!r} in {value!r}; known units are {known}")
+        raise InputError(f"{what}: unknown unit {unit!r} in {value!r}; known: {known}")
     return _finite(number * _SECONDS[unit or "s"], value, what)
 
 
@@ -83,7 +83,7 @@ def _three_digits(number: float) -> str:
 
 
 def _split(value: object, what: str, expected: str) -> tuple[float, str]:
-    """The number and the unit behind it; booleans, words and infinities are refused."""
+    """The number and the unit after it. Refuses booleans, words and infinities."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**300:
         value = float(value)
     usable = isinstance(value, float | str)
@@ -95,12 +95,12 @@ def _split(value: object, what: str, expected: str) -> tuple[float, str]:
 
 def _finite(number: float, value: object, what: str) -> float:
     if not math.isfinite(number):
-        raise InputError(f"{what}: is more than numbers can hold; got {_shown(value)}")
+        raise InputError(f"{what}: is too large; got {_shown(value)}")
     return number
 
 
 def _shown(value: object) -> str:
-    """A value as a message quotes it; one too long to print is named by its kind."""
+    """A value as a message quotes it. One that is too long to print is named by its kind."""
     if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
         return "a number of many digits"
     if isinstance(value, float) and value.is_integer():

@@ -70,7 +70,7 @@ def test_a_stop_keeps_timers_and_state_can_be_read(spark: SparkSession, tmp_path
     assert {row.key: row.value for row in frame.collect()} == kept
     with pytest.raises(InputError, match="no operator 'out' has a key; those with one: gather"):
         sj.read_state(checkpoint, "out")
-    with pytest.raises(InputError, match="is no checkpoint"):
+    with pytest.raises(InputError, match="is not a checkpoint"):
         sj.read_state(tmp_path, "gather")
     with sj.start(topology, spark=spark, checkpoint=checkpoint) as running:
         assert running.await_idle(60)

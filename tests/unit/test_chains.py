@@ -184,5 +184,7 @@ def test_outputs_of_a_chain_must_differ() -> None:
     b = t.operator("b", shout, a, chain=True)
     t.sink("out", sj.sinks.console(), b)
     t.sink("odd", sj.sinks.console(), a["b"])
-    with pytest.raises(InputError, match="its output 'b' has the name of what leaves"):
+    with pytest.raises(
+        InputError, match="its output 'b' has the same name as an output that leaves"
+    ):
         contracted(t)

@@ -39,10 +39,10 @@ def test_a_topology_that_cannot_take_up_the_state_is_refused(tmp_path: Path) -> 
     claim(tmp_path, topology()).close()
     with pytest.raises(
         InputError,
-        match=r"vertex 'count' is an operator with 4 shards there and an operator with 8 shards",
+        match=r"vertex 'count' is an operator with 4 shards there, but an operator with 8 shards",
     ):
         claim(tmp_path, topology(shards=8))
-    with pytest.raises(InputError, match=r"vertex 'count' is an operator with 4 .* and missing in"):
+    with pytest.raises(InputError, match=r"vertex 'count' is an operator with 4 .* but missing in"):
         claim(tmp_path, topology(name="other"))
     looped = topology()
     looped.feedback(sj.Vertex(looped, "count", "again"), sj.Vertex(looped, "count"))
@@ -172,7 +172,7 @@ def test_a_link_is_as_good_as_where_it_leads(tmp_path: Path) -> None:
 
 def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "sojourn").touch()
-    with pytest.raises(InputError, match="sojourn: must be a directory; it is a file; use another"):
+    with pytest.raises(InputError, match="sojourn: must be a directory; got a file; use another"):
         claim(tmp_path, topology())
 
 

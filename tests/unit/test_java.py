@@ -41,7 +41,7 @@ def test_without_java_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_an_old_java_is_refused(tmp_path: Path) -> None:
     fake_java(tmp_path, "1.8.0_392")
-    with pytest.raises(InputError, match="is Java 8, and Spark needs 17 or newer"):
+    with pytest.raises(InputError, match="is Java 8, but Spark needs 17 or newer"):
         find_java({"JAVA_HOME": str(tmp_path)}, tmp_path)
 
 

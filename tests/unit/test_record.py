@@ -79,7 +79,7 @@ def test_what_is_written_aside_and_never_renamed_does_not_count(tmp_path: Path) 
 
 def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
     (tmp_path / "spark" / "commits").mkdir(parents=True)
-    with pytest.raises(InputError, match="was made by a version before"):
+    with pytest.raises(InputError, match="was made by an older version, before"):
         last_record(tmp_path)
 
 

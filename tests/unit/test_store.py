@@ -173,14 +173,16 @@ def test_a_file_cut_short_is_refused_wherever_it_was_cut(tmp_path: Path) -> None
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         for act in (shards_in, lambda path: store.read([path], every)):
-            with pytest.raises(InputError, match="one: not a whole file of state"):
+            with pytest.raises(InputError, match="one: is not a complete file of state"):
                 act(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"{}\n" * 100, bytes(1000)])
 def test_a_foreign_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "notes.txt").write_bytes(data)
-    with pytest.raises(InputError, match=r"notes\.txt: not a whole file .* another checkpoint"):
+    with pytest.raises(
+        InputError, match=r"notes\.txt: is not a complete file .* another checkpoint"
+    ):
         store.merge([tmp_path / "notes.txt"], tmp_path / "out", drop_deleted=False)
     assert not (tmp_path / "out").exists()
 
@@ -194,7 +196,7 @@ def test_no_changed_byte_goes_unnoticed(tmp_path: Path) -> None:
             data = bytearray(whole)
             data[position] ^= bit
             path.write_bytes(data)
-            with pytest.raises(InputError, match="one: not a whole file of state"):
+            with pytest.raises(InputError, match="one: is not a complete file of state"):
                 store.read([path], every)
 
 
@@ -372,7 +374,7 @@ def test_compacting_that_fails_says_why_in_a_line(tmp_path: Path) -> None:
     done = compact(tmp_path / "out", tmp_path / "0")
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert f"{tmp_path / '0'}: not a whole file of state" in done.stderr
+    assert f"{tmp_path / '0'}: is not a complete file of state" in done.stderr
     assert os.listdir(tmp_path) == ["0"]
 
 

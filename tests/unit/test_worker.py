@@ -243,7 +243,7 @@ def test_a_bundle_needs_an_item_for_each_value() -> None:
         tell(bundle_of("a", shards=[]))
         told = answer()
         assert isinstance(told, m.Fatal)
-        assert "given 1 values and returned 0; return one item for each" in told.error
+        assert "got 1 values but returned 0; return one item for each" in told.error
 
 
 class Roots(sj.Operator):
@@ -314,7 +314,7 @@ def test_a_table_has_the_columns_of_all_records() -> None:
 
 def test_values_of_several_kinds_are_no_array() -> None:
     code = OperatorCode(Roots, "roots", Shared())
-    with pytest.raises(TypeError, match="several kinds have no common numpy array"):
+    with pytest.raises(TypeError, match="a numpy array cannot hold values of several kinds"):
         code.process_bundle([4, "nine"], -1)
 
 

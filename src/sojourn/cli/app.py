@@ -12,8 +12,8 @@ from sojourn.topology import Topology
 
 
 def load_topology(app: str) -> Topology:
-    """The topology of a Python file: the one called `name`, a function of that name that makes
-    one, or the only one there is."""
+    """The topology of a Python file: the one called `name`, the result of a function of that name,
+    or the only one in the file."""
     file, _, name = app.partition(":")
     path = Path(file)
     if not path.is_file():
@@ -53,7 +53,7 @@ def load_topology(app: str) -> Topology:
 
 
 def _called(file: str, function: Callable[[], Any]) -> Any:
-    """What the user's code returns; what it raises is told in one line."""
+    """What the user's code returns. What it raises becomes one line."""
     try:
         return function()
     except InputError:

@@ -67,7 +67,7 @@ def experiment(
             only = modules.pop(name).ENGINES[0]
             if not everything:
                 raise InputError(f"{name}: runs only with --engine {only}; got {engine}")
-            typer.echo(f"{name}: skipped, as it runs only on {only}", err=True)
+            typer.echo(f"{name}: skipped, because it runs only on {only}", err=True)
         for name, module in modules.items():
             typer.echo(f"{name} …", err=True)
             began = time.monotonic()
@@ -91,7 +91,7 @@ def experiment(
 
 
 def _check_writable(out: Path, table: Path | None) -> None:
-    """Refuse before the work what could not be written after it."""
+    """Refuse, before the work, an output that could not be written after it."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:

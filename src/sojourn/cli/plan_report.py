@@ -1,5 +1,5 @@
-"""What `sojourn plan` shows: the plan as a table with what limits it in words, comparisons, the
-sweep as a table and a plot, and all of it as JSON. Fed by the command; feeds the user's eyes."""
+"""What `sojourn plan` shows: the plan as a table, what limits it in words, comparisons, the sweep
+as a table and a plot, and all of it as JSON. Fed by the command; read by the user."""
 
 import math
 import warnings

@@ -46,7 +46,7 @@ class PlanFile:
     percentile: float | None
 
     def network(self, model: str) -> Network:
-        """The queueing network; the model `mmk` takes every SCV for 1."""
+        """The queueing network; the model `mmk` sets every SCV to 1."""
         external = dict.fromkeys(self.operators, 0.0)
         gains: dict[tuple[str, str], float] = {}
         for edge in self.edges:

@@ -55,7 +55,7 @@ class LineView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is to be put away."""
+        """There is nothing to clean up."""
 
 
 class LiveView:

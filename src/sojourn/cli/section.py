@@ -1,5 +1,5 @@
-"""YAML that knows where each value stands, so that every complaint names its file and line.
-Fed by a path; the plan file's rules are checked on it."""
+"""YAML that knows the place of each value, so that every error names its file and line. Fed by a
+path; the plan file's rules are checked on it."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ _MAX_DEPTH = 20
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping of the file that knows where it stands, so that every complaint names its place."""
+    """A mapping of the file that knows its place, so that every error names it."""
 
     value: dict[str, Any]
     lines: Mapping[tuple[str | int, ...], int]
@@ -25,7 +25,7 @@ class Section:
     place: tuple[str | int, ...]
 
     def fail(self, message: str, *below: str | int) -> NoReturn:
-        """Refuse what stands here, or below."""
+        """Refuse the value here, or one below it."""
         place = (*self.place, *below)
         dotted = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place).lstrip(".")
         line = next(
@@ -140,7 +140,7 @@ def read_section(path: Path, holds: str = "sources, operators and edges") -> Sec
 
 
 def _check_events(text: str, path: str) -> None:
-    """Refuse what a plan has no use for, before it is built: aliases, tags, endless nesting."""
+    """Refuse what a plan does not need, before it is built: aliases, tags, endless nesting."""
     depth = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -148,7 +148,7 @@ def _check_events(text: str, path: str) -> None:
             raise InputError(f"{path}:{line}: aliases (*name) are not supported; write it in full")
         if getattr(event, "tag", None) is not None:
             raise InputError(
-                f"{path}:{line}: tags (!name) are not supported; leave {event.tag!r} out"
+                f"{path}:{line}: tags (!name) are not supported; leave out {event.tag!r}"
             )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1

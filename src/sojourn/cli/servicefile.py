@@ -78,7 +78,8 @@ def _operator(entry: Section) -> OperatorLoad:
 
 
 def _distribution(entry: Section) -> Distribution:
-    """`service: 25ms` is exponential; else what the mapping says."""
+    """The distribution of service times. `service: 25ms` is exponential; a mapping can give any
+    other."""
     if not isinstance(entry.value["service"], dict):
         return Distribution("exponential", entry.number("service", parse_duration, above=0.0))
     told = entry.section("service")
@@ -99,7 +100,7 @@ def _distribution(entry: Section) -> Distribution:
 
 
 def _told(entry: Section, error: InputError) -> NoReturn:
-    """With its place, unless it has one."""
+    """Raise the error with its place, unless it names one."""
     if str(error).startswith(entry.path):
         raise error
     entry.fail(str(error))
@@ -153,8 +154,8 @@ def _source(entry: Section) -> SourceLoad:
 
 
 def read_trace(path: Path, topology: Topology, workload: Workload) -> Workload:
-    """A table of comma-separated values: seconds, evenly apart, and the rate from each on, one
-    column per source. It ends a step after its last row."""
+    """A table of comma-separated values: evenly spaced times in seconds, and the rate from each
+    time on, one column per source. It ends one step after its last row."""
     rows = _rows(path)
     line, header = rows[0][0], [cell.strip() for cell in rows[0][1]]
     names = list(topology.sources)
@@ -167,7 +168,7 @@ def read_trace(path: Path, topology: Topology, workload: Workload) -> Workload:
         if columns.count(name) > 1:
             raise InputError(f"{path}:{line}: the source {name!r} has two columns; leave one out")
     if len(rows) < 3:
-        raise InputError(f"{path}: needs at least two rows, whose times give the step")
+        raise InputError(f"{path}: needs at least two rows, because their times give the step")
     table = [_numbers(path, line, row, len(header)) for line, row in rows[1:]]
     step_s = table[1][0] - table[0][0]
     for (line, _), (before, now) in zip(rows[2:], itertools.pairwise(table), strict=True):
@@ -218,7 +219,7 @@ def _numbers(path: Path, line: int, row: list[str], width: int) -> list[float]:
 
 
 def at_rate(workload: Workload, topology: Topology, factor: float) -> Workload:
-    """With every source's rate higher by a factor."""
+    """The same with every source's rate multiplied by a factor."""
     whole: Mapping[str, SourceLoad] = workload.checked(topology).sources
     return Workload(
         workload.operators, {name: load.at_rate(factor) for name, load in whole.items()}

@@ -1,5 +1,5 @@
-"""A grid of simulations over settings: run over all cores, kept in a file to go on from, shown as a
-table and as a plot of cost against sojourn with its knee."""
+"""A grid of simulations over settings. It runs on all cores and keeps results in a file, from which
+it can resume. It shows a table, and a plot of cost against sojourn with its knee."""
 
 import hashlib
 import importlib.util
@@ -25,7 +25,7 @@ from sojourn.units import format_duration
 
 Point = tuple[Any, ...]
 _MOST_POINTS = 10_000
-_KNEE = 0.1  # how far below the line a knee lies at least
+_KNEE = 0.1  # a knee lies at least this far below the line
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Sweep:
             raise InputError(f"{self.file}: cannot be written: {error.strerror}") from None
 
     def _read(self, path: Path) -> None:
-        """Results of the same sweep, or of one over other values of the same."""
+        """Read results of the same sweep, or of a sweep over other values of the same axes."""
         head = {"sojourn_sweep": 1, "of": self.fingerprint}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,7 +170,7 @@ class Sweep:
             self._append("")
 
     def show(self, as_json: bool, plot: Path | None) -> None:
-        """Everything, to see or for other programs."""
+        """Show everything, for people or as JSON for other programs."""
         rows = [self.results[point] for point in self.points]
         knees = {group: knee(found) for group, found in self._groups().items()}
         if as_json:
@@ -187,7 +187,7 @@ class Sweep:
             self._draw(plot, knees)
 
     def _groups(self) -> dict[Point, list[Result]]:
-        """Results by all that varies but processors, in the order of processors."""
+        """Results grouped by everything that varies except processors, and ordered by those."""
         places = [i for i, axis in enumerate(self.axes) if axis.name != "processors"]
         found: dict[Point, list[Result]] = {}
         for point in self.points:
@@ -244,7 +244,7 @@ class Sweep:
 
 
 def check_plot(path: Path) -> None:
-    """Before hours of work, whether they can be drawn."""
+    """Refuse, before hours of work, a plot that could not be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise InputError("--plot: needs matplotlib; pip install 'sojourn[plot]'")
     if path.suffix not in (".png", ".svg", ".pdf"):
@@ -254,9 +254,9 @@ def check_plot(path: Path) -> None:
 
 
 def knee(results: list[Result]) -> Result | None:
-    """Where more processors begin to gain little: the point furthest below the straight line from
-    the first to the last, with cost and the logarithm of sojourn each brought to [0, 1]. None of
-    fewer than three points, or if the curve is about straight."""
+    """The point where more processors begin to gain little: the one furthest below the straight
+    line from the first point to the last, with cost and the logarithm of sojourn scaled to [0, 1].
+    None for fewer than three points, or if the curve is nearly straight."""
     known = [r for r in results if r.mean_sojourn_s]
     costs = [r.used for r in known]
     waits = [math.log(r.mean_sojourn_s or 1.0) for r in known]
@@ -277,7 +277,7 @@ def _shown(name: str, value: Any) -> str:
 
 
 def _fingerprint(simulation: Simulation, names: list[str]) -> str:
-    """Of all that a result follows from but what varies."""
+    """A fingerprint of everything that a result depends on, except what varies."""
     topology = simulation.topology
     engine, control, simulator = (asdict(settings) for settings in simulation.settings)
     if "processors" in names:

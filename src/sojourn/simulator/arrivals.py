@@ -7,8 +7,8 @@ from sojourn.simulator.workload import SourceLoad
 
 
 class Arrivals:
-    """Gaps of mean one are drawn in expected tuples and mapped to time through the schedule, so
-    that a change of rate takes effect at its very instant."""
+    """Gaps of mean one are drawn in expected tuples and mapped to time through the schedule, so a
+    change of rate takes effect at its very instant."""
 
     def __init__(self, load: SourceLoad, rng: np.random.Generator) -> None:
         seconds = np.array([s for s, _ in load.steps])
@@ -18,11 +18,11 @@ class Arrivals:
         self.end_s = float(np.sum(seconds)) if load.ends else np.inf
         self.gap, self.rng = load.gap, rng
         self.left = load.count
-        self.drawn: Times = np.empty(0)  # in expected tuples, not given out yet
+        self.drawn: Times = np.empty(0)  # arrivals in expected tuples, not given out yet
         self.reached = 0.0
 
     def until(self, end_s: float) -> Times:
-        """Those before a time that no call before has given out."""
+        """The arrivals before that time which no earlier call has returned."""
         expected = self._expected(min(end_s, self.end_s))
         while self.reached < expected:
             block = self.gap.draw(self.rng, int((expected - self.reached) * 1.05) + 64)
@@ -37,7 +37,7 @@ class Arrivals:
         if self.left == 0:
             self.drawn, self.end_s = self.drawn[:0], 0.0
         step = np.searchsorted(self.counts, found) - 1
-        # One at the very start comes when the rate is first above zero.
+        # An arrival at the very start comes when the rate is first above zero.
         step[step < 0] = int(np.searchsorted(self.counts, 0.0, side="right")) - 1
         return quantized(self.starts[step] + (found - self.counts[step]) / self.rates[step])
 

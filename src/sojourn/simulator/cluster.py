@@ -1,6 +1,6 @@
-"""Machines in virtual time: which worker sits where, and what that costs it. An executor's workers
-sit on its own machine as long as there are cores, then on others', which tuples have to travel to,
-and when all cores are taken they share."""
+"""Machines in virtual time: which worker sits where, and what that costs. An executor's workers sit
+on its own machine while it has free cores, then on other machines, to which tuples must travel.
+When all cores are taken, workers share them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ Executor = tuple[str, int]
 
 
 class Cluster:
-    """Some machines with so many cores each; with None there is one, as large as it takes."""
+    """Some machines with the same number of cores each. With None there is one machine, of
+    unlimited size."""
 
     def __init__(self, machines: int | None, cores: int, settings: SimulatorSettings) -> None:
         self.cores, self.settings = cores, settings
@@ -22,26 +23,26 @@ class Cluster:
         self.where: dict[Executor, list[int]] = {}  # the first is an executor's own machine
 
     def grow(self, machines: int) -> None:
-        """More machines, with new names."""
+        """Add machines with new names, up to that many."""
         assert self.machines is not None
         while len(self.machines) < machines:
             self.machines.append(self.next)
             self.next += 1
 
     def shrink(self, machines: int) -> None:
-        """The last ones go."""
+        """Remove the last machines, down to that many."""
         assert self.machines is not None
         for machine in self.machines[machines:]:
             self.lose(machine)
 
     def lose(self, machine: int) -> None:
-        """One is gone, and its workers have to sit elsewhere."""
+        """Lose a machine. Its workers must sit elsewhere."""
         assert self.machines is not None
         self.machines.remove(machine)
 
     def seats(self, workers: Mapping[Executor, int]) -> dict[Executor, list[Seat]]:
-        """A seat for every worker of every executor; those there are stay where they are. Workers
-        share the cores of their machine evenly if it has fewer, busy or not."""
+        """A seat for every worker of every executor. Present workers stay where they are. If a
+        machine has fewer cores than workers, they share the cores evenly, busy or not."""
         if self.machines is None:
             seat = Seat(extra_s=self.settings.hand_over_s)
             return {executor: [seat] * count for executor, count in workers.items()}
@@ -81,13 +82,13 @@ class Cluster:
 
     @property
     def move_s(self) -> float:
-        """How long a shard's state is on its way to another machine."""
+        """How long a shard's state takes to move to another machine."""
         return quantum(
             self.settings.network_delay_s + self.settings.shard_kb * 1e3 / self.bandwidth
         )
 
     def _best(self, home: int, taken: Counter[int]) -> int:
-        """Home while it has a free core, else the machine with most of them."""
+        """The home machine while it has a free core, else the machine with most free cores."""
         assert self.machines is not None
         if taken[home] < self.cores:
             return home

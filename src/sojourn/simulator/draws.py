@@ -1,5 +1,5 @@
-"""Random times. They are whole multiples of a quantum of 2⁻³⁰ s, so that sums of them are exact in
-any order, up to 2²³ s of them: the same seed gives the same simulation on every machine."""
+"""Random times. They are whole multiples of a quantum of 2⁻³⁰ s, so sums up to 2²³ s are exact in
+any order. The same seed gives the same simulation on every machine."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ PER_SECOND = 2.0**30  # quanta
 
 
 def quantized(times: Times) -> Times:
-    """To the nearest quantum."""
+    """Round times to the nearest quantum."""
     return np.rint(times * PER_SECOND) / PER_SECOND
 
 
@@ -29,14 +29,16 @@ def quantum(time_s: float) -> float:
 
 
 def squares(times: Times) -> float:
-    """Their squares added up, to nine digits: not exact, and so not to depend on the order."""
+    """The sum of the squares, to nine digits. Squares are not exact; rounding makes the sum
+    independent of the order."""
     return float(f"{float((times**2).sum()):.9e}")
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Of non-negative times, by mean and squared coefficient of variation; a Pareto distribution
-    by its shape instead. With `values` it is that of measured samples, and the rest follows."""
+    """A distribution of non-negative times, given by its mean and squared coefficient of variation,
+    or by its shape for a Pareto distribution. With `values` it is that of measured samples, and the
+    rest follows from them."""
 
     kind: Kind | Literal["samples"] = "exponential"
     mean_s: float = 1.0
@@ -47,7 +49,7 @@ class Distribution:
     def __post_init__(self) -> None:
         if self.kind == "samples":
             if not self.values or not all(0 <= v < math.inf for v in self.values):
-                raise InputError("samples must be finite times of at least zero, one or more")
+                raise InputError("samples must be one or more finite times of at least zero")
             object.__setattr__(self, "mean_s", math.fsum(self.values) / len(self.values))
             return
         if self.kind not in KINDS:
@@ -65,34 +67,36 @@ class Distribution:
         if self.kind == "pareto":
             if self.shape is None or not 1 < self.shape < math.inf:
                 raise InputError(
-                    "a Pareto distribution needs a shape above 1, below which its mean is "
-                    f"infinite; got {'none' if self.shape is None else f'{self.shape:g}'}"
+                    "a Pareto distribution needs a finite shape above 1, or its mean is infinite; "
+                    f"got {'none' if self.shape is None else f'{self.shape:g}'}"
                 )
         elif self.shape is not None:
             raise InputError(f"only a Pareto distribution has a shape, not {self.kind!r}")
         fixed = {"constant": 0.0, "exponential": 1.0}
         if scv is None:
             if self.kind in ("gamma", "hyperexponential", "lognormal"):
-                raise InputError(f"a distribution {self.kind!r} needs its scv")
+                raise InputError(f"the distribution {self.kind!r} needs an scv")
         elif self.kind in fixed and scv != fixed[self.kind]:
-            raise InputError(f"the scv of {self.kind!r} is {fixed[self.kind]:g}; got {scv:g}")
+            raise InputError(f"the scv of {self.kind!r} must be {fixed[self.kind]:g}; got {scv:g}")
         elif self.kind == "pareto":
-            raise InputError("the scv of a Pareto distribution follows from its shape")
+            raise InputError(
+                "the scv of a Pareto distribution follows from its shape; leave out the scv"
+            )
         elif self.kind == "uniform" and scv > 1 / 3:
-            raise InputError(f"the scv of 'uniform' is at most 1/3; got {scv:g}")
+            raise InputError(f"the scv of 'uniform' must be at most 1/3; got {scv:g}")
         elif self.kind == "hyperexponential" and scv < 1:
-            raise InputError(f"the scv of 'hyperexponential' is at least 1; got {scv:g}")
+            raise InputError(f"the scv of 'hyperexponential' must be at least 1; got {scv:g}")
 
     @classmethod
     def of_moments(cls, mean_s: float, scv: float) -> "Distribution":
-        """The customary distribution of given moments: gamma, which has the exponential, Erlang's
-        and the constant among its kind."""
+        """The usual distribution for given moments: gamma. The exponential, Erlang's and the
+        constant are special cases of it."""
         if scv < 1e-9:
             return cls("constant", mean_s)
         return cls("gamma", mean_s, scv)
 
     def scaled(self, factor: float) -> "Distribution":
-        """The same with all times longer by a factor."""
+        """The same with all times multiplied by a factor."""
         return Distribution(
             self.kind,
             self.mean_s * factor,
@@ -102,7 +106,7 @@ class Distribution:
         )
 
     def draw(self, rng: np.random.Generator, count: int) -> Times:
-        """So many independent times."""
+        """That many independent times."""
         return quantized(self._raw(rng, count))
 
     def _raw(self, rng: np.random.Generator, count: int) -> Times:

@@ -1,6 +1,6 @@
-"""The simulated engine: a topology in virtual time. Advanced from one moment to the next; between
-two of its events (a batch's end, a failure, machines that come) all stations are swept in the order
-in which tuples pass them. Control cannot tell it from the one on Spark."""
+"""The simulated engine: a topology in virtual time. It advances from one moment to the next.
+Between two of its events (a batch's end, a failure, machines that come) all stations are swept in
+the order in which tuples pass them. Control cannot tell it from the engine on Spark."""
 
 import heapq
 import itertools
@@ -28,7 +28,7 @@ from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.topology import Topology
 
 _LEAST_STEP_S = 0.001
-_SHEDDING_STEPS = 4  # looks at the backlog within the time after which a source sheds
+_SHEDDING_STEPS = 4  # how often the backlog is checked within the time after which a source sheds
 
 
 class SimulatedEngine:
@@ -74,7 +74,7 @@ class SimulatedEngine:
         self.chance = self.rngs[""]
         self._build(topology, workload)
         self._reseat(0.0)
-        # What happens at a certain time: when, in which order, what.
+        # Events: when, in which order, and what to do.
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = itertools.count()
         self._plan_events()
@@ -103,7 +103,7 @@ class SimulatedEngine:
             sender = workload.operators.get(edge.sender)
             outputs = gains[edge.sender]
             outputs.setdefault(edge.output, []).append(1.0 if sender is None else sender.gain(edge))
-            # Feedback goes back to the sources first, and from there like all others.
+            # Feedback goes back to the sources first, and from there like all other tuples.
             delay = 2 * hop if edge.feedback else hop
             number = list(outputs).index(edge.output)
             self.edges[edge.sender].append(Edge(edge.name, edge.receiver, delay, number))
@@ -180,13 +180,13 @@ class SimulatedEngine:
         self._at(self.now_s + seconds, action)
 
     def pause(self, seconds: float) -> None:
-        """Nothing travels for a while: the topology commits and moves to other machines."""
+        """Let nothing travel for a while: the topology commits and moves to other machines."""
         self._stall(seconds)
         self._forget_committed(self.now_s)
         self._reseat(self.now_s)
 
     def _forget_committed(self, commit_s: float) -> None:
-        """What came before a commit and is done is safe."""
+        """Forget what came before a commit and is done: a failure does not repeat it."""
         for name, log in self.logs.items():
             self.logs[name] = [
                 (time_s[still], root[still])
@@ -210,7 +210,7 @@ class SimulatedEngine:
         self.later(seconds, again)
 
     def _sweep(self, end_s: float) -> None:
-        """From now to a time before which nothing but tuples happens."""
+        """Sweep from now to a time before which no other event happens."""
         sheds = [s.source.shed_after for s in self.topology.sources.values() if s.source.shed_after]
         step_s = quantum(max(_LEAST_STEP_S, min(sheds) / _SHEDDING_STEPS)) if sheds else math.inf
         while self.now_s < end_s:
@@ -245,7 +245,7 @@ class SimulatedEngine:
 
     def _behind_s(self, source: str) -> float:
         stalled = max(0.0, self.stalled_until_s - self.now_s)
-        # Pressure from behind reaches the source from wherever tuples wait most.
+        # Back-pressure reaches the source from wherever tuples wait longest.
         return stalled + max(self.stations[n].backlog_s(self.now_s) for n in self.reached[source])
 
     def _send(self, source: str, time_s: Times, root: Roots) -> None:
@@ -274,7 +274,7 @@ class SimulatedEngine:
         self.trees.processed(gone.root, gone.time_s, children)
 
     def _sweep_loop(self, group: list[str], end_s: float) -> None:
-        """Stations that feed one another, tuple by tuple in the order of arrival."""
+        """Sweep stations that feed one another, tuple by tuple in the order of arrival."""
         members = {name: self.stations[name] for name in group}
         coming: list[tuple[float, int, str, int]] = []
         outside: dict[str, list[tuple[float, int]]] = {}
@@ -322,13 +322,13 @@ class SimulatedEngine:
     # events
 
     def _end_batch(self) -> None:
-        """A batch of Spark's is over: all is committed, and tuples are stalled."""
+        """End a batch of Spark's: all is committed, and tuples are stalled."""
         self._stall(self.settings.stall_s)
         self._forget_committed(self.now_s)
         self._at(self.now_s + self.batch_s, self._end_batch)
 
     def _reseat(self, ready_s: float) -> None:
-        """Workers where they are wanted."""
+        """Seat workers where they are wanted."""
         workers: dict[Executor, int] = {}
         for name, processors in self.wanted.items():
             for executor, share in enumerate(shares(processors, self.stations[name].executors)):
@@ -368,7 +368,7 @@ class SimulatedEngine:
         self._at(self._until_machine_dies(), self._lose_machine)
 
     def fail(self) -> None:
-        """The topology goes back to the last commit and does all since then again."""
+        """Take the topology back to the last commit. It repeats everything since then."""
         self.restarts += 1
         self._forget_committed(self.now_s - self.now_s % self.commit_s)
         self._stall(self.settings.recover_s)
@@ -430,7 +430,7 @@ class SimulatedEngine:
 
 
 def _in_quanta(settings: SimulatorSettings) -> SimulatorSettings:
-    """With all durations as whole quanta, as all other times are."""
+    """The settings with all durations in whole quanta, like all other times."""
     found: dict[str, Any] = {
         name: quantum(value)
         for name, knob in knobs_of(SimulatorSettings).items()
@@ -440,7 +440,7 @@ def _in_quanta(settings: SimulatorSettings) -> SimulatorSettings:
 
 
 def _reached(name: str, onward: Mapping[str, list[str]]) -> list[str]:
-    """All vertices that tuples of one come to."""
+    """All vertices that tuples of a vertex reach."""
     found: dict[str, None] = {}
     ahead = list(onward[name])
     while ahead:

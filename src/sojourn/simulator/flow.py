@@ -1,5 +1,5 @@
-"""Tuples between vertices in virtual time: what a vertex makes of one, where they go, and what is
-on its way."""
+"""Tuples between vertices in virtual time: how many a vertex makes from one, where they go, and
+which are on their way."""
 
 import math
 from dataclasses import dataclass
@@ -17,12 +17,13 @@ class Inbox:
         self.parts: list[tuple[Times, Roots]] = []
 
     def put(self, time_s: Times, root: Roots) -> None:
-        """Some more, in any order."""
+        """Add tuples, in any order."""
         if len(time_s):
             self.parts.append((time_s, root))
 
     def take(self, end_s: float, not_before_s: float) -> tuple[Times, Roots]:
-        """Those that are there before the end, in order; none is there before a stall is over."""
+        """Take the tuples that arrive before the end, in order. None arrives before a stall is
+        over."""
         if not self.parts or not_before_s >= end_s:
             return np.empty(0), np.empty(0, np.int64)
         time_s = np.concatenate([part[0] for part in self.parts])
@@ -37,7 +38,7 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Edge:
-    """Where tuples go, how long that takes, and which of the sender's outputs they are of."""
+    """Where tuples go, how long that takes, and which of the sender's outputs they come from."""
 
     name: str
     receiver: str
@@ -46,8 +47,8 @@ class Edge:
 
 
 class Outputs:
-    """How many tuples a vertex makes of one. All receivers of an output get each of them; outputs
-    that make one together at the most are a choice between them."""
+    """How many tuples a vertex makes from one. All receivers of an output get each of them. If all
+    outputs together make at most one tuple, each tuple goes to one of them or to none."""
 
     def __init__(self, gains: list[float]) -> None:
         total = sum(gains)
@@ -56,7 +57,7 @@ class Outputs:
         self.plain = all(gain == 1.0 for gain in self.gains)
 
     def counts(self, size: int, rng: np.random.Generator) -> list[Roots]:
-        """Tuples of each output, for each of so many."""
+        """The number of tuples on each output, for each of `size` tuples."""
         if self.choice:
             chosen = np.searchsorted(np.cumsum(self.gains), rng.random(size), side="right")
             return [(chosen == number).astype(np.int64) for number in range(len(self.gains))]

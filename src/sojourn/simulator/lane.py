@@ -10,8 +10,8 @@ from sojourn.simulator.draws import Times, quantized, quantum
 
 @dataclass(frozen=True)
 class Seat:
-    """Where a worker is: how much slower it is than alone on a core, and what a tuple costs on
-    the way to it and back."""
+    """Where a worker is: how much slower it is than alone on a core, and what the way there and
+    back costs a tuple."""
 
     machine: int = 0
     slow: float = 1.0
@@ -20,7 +20,7 @@ class Seat:
 
 @dataclass
 class Row:
-    """Workers on seats that are alike, and the times at which they come free, as a heap."""
+    """Workers on equal seats, and the times at which they become free, as a heap."""
 
     slow: float
     extra_s: float
@@ -34,21 +34,21 @@ class Row:
 
 
 class Lane:
-    """A queue before some workers. Near ones, which cost a tuple least, are asked first."""
+    """A queue before some workers. Near ones come first, because they cost a tuple least."""
 
     def __init__(self) -> None:
         self.seats: list[Seat] = []
         self.rows: list[Row] = []
 
     def serve(self, ready: Times, services: Times, end_s: float) -> tuple[Times, Times]:
-        """When each of the first so many starts, and its time of service; the others cannot start
+        """When each of the first tuples starts, and its service time. The others cannot start
         before the end."""
         if len(self.rows) > 1:
             return self._serve_unlike(ready, services, end_s)
         row = self.rows[0]
         services = row.times(services)
         if len(row.free) == 1:
-            # Each starts when it is there and the one before is gone (Lindley), all at once.
+            # Each starts when it has come and the one before is gone (Lindley); computed at once.
             done = np.cumsum(services)
             first = np.maximum(ready, row.free[0])
             starts = np.maximum.accumulate(first - (done - services)) + (done - services)
@@ -84,7 +84,8 @@ class Lane:
     def _serve_near_and_far(
         self, ready: Times, services: Times, end_s: float
     ) -> tuple[Times, Times]:
-        """The same as `take` for each, at half the time: most go far, which is the shorter way."""
+        """The same as `take` for each tuple, in half the time: most go far, and the code for those
+        is shorter."""
         near, far = self.rows
         starts: list[float] = []
         at_near: list[int] = []
@@ -128,8 +129,8 @@ class Lane:
         return start, took
 
     def seat(self, seats: list[Seat], ready_s: float, rng: np.random.Generator) -> None:
-        """Have these workers: those there are stay, new ones are ready then, and chance says which
-        of too many leaves."""
+        """Place workers on these seats. Present workers stay, and new ones are ready at `ready_s`.
+        If there are too many, chance decides which leave."""
         times = sorted(time_s for row in self.rows for time_s in row.free)
         while len(times) > len(seats):
             times.pop(int(rng.integers(len(times))))
@@ -143,8 +144,8 @@ class Lane:
         self.rows = [rows[kind] for kind in sorted(rows)]
 
     def kill_one(self, now_s: float, back_s: float, rng: np.random.Generator) -> float | None:
-        """One of the workers dies: when it would have been free, if it was busy. Its successor is
-        ready at a later time."""
+        """Kill a worker. Returns when it would have been free, if it was busy. Its successor is
+        ready at `back_s`."""
         places = [(row, i) for row in self.rows for i in range(len(row.free))]
         row, place = places[int(rng.integers(len(places)))]
         until_s, row.free[place] = row.free[place], back_s
@@ -152,6 +153,6 @@ class Lane:
         return until_s if until_s > now_s else None
 
     def forget(self, now_s: float) -> None:
-        """All workers are free."""
+        """Set all workers free."""
         for row in self.rows:
             row.free = [now_s] * len(row.free)

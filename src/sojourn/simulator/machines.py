@@ -1,4 +1,4 @@
-"""The pool of machines of a simulation: they take their time to come, and tuples wait while the
+"""The pool of machines of a simulation. Machines take time to come up, and tuples wait while the
 topology moves."""
 
 from collections.abc import Callable
@@ -29,18 +29,18 @@ class SimulatedPool:
         self.processors_per_machine = None if self.cluster.machines is None else self.cluster.cores
 
     def machines(self) -> list[str]:
-        """Those there are."""
+        """The present machines."""
         if self.cluster.machines is None:
             return ["local"]
         return [f"machine-{number}" for number in self.cluster.machines]
 
     def change(self, machines: int) -> str:
-        """Get or give back, and move the topology."""
+        """Get or give back machines, and move the topology."""
         assert self.cluster.machines is not None
         have = len(self.cluster.machines)
         wanted = machines_within(machines, 1, self.most)
         if wanted == have:
-            return f"there are {have}, and neither more nor fewer can be had"
+            return f"there are {have}, and neither more nor fewer are possible"
         if wanted > have:
             self.cluster.grow(wanted)
         else:
@@ -51,7 +51,7 @@ class SimulatedPool:
         return f"{what}; tuples waited {pause_s:.1f} s"
 
     def begin(self, action: Callable[[], None]) -> _Job:
-        """A wish is answered after the time that a machine takes to start."""
+        """Answer a request after the time that a machine takes to start."""
         job = _Job()
 
         def answer() -> None:

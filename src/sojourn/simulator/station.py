@@ -1,10 +1,10 @@
-"""An operator or sink in virtual time: tuples wait in lanes for workers. Without a key all workers
-of an executor share one lane, which is what M/M/k means; with one every worker has its own, and a
-shard's tuples go to its owner. Swept in one go per window where nothing comes back, and tuple by
-tuple in loops.
+"""An operator or sink in virtual time: tuples wait in lanes for workers. Without a key, all workers
+of an executor share one lane, which is what M/M/k means. With a key, every worker has its own lane,
+and a shard's tuples go to its owner. Outside loops, a station is swept in one go per window; in
+loops, tuple by tuple.
 
-Tuples that cannot start before a window's end keep waiting, so that what changes then counts for
-them too; tuples in service at its end are known by when they will depart."""
+Tuples that cannot start before a window's end keep waiting, so what changes then counts for them
+too. For tuples in service at its end, it is known when they will depart."""
 
 from dataclasses import dataclass, field
 
@@ -40,7 +40,7 @@ class Tuples:
 
     @classmethod
     def of(cls, rows: list[tuple[float, int, float, int]]) -> "Tuples":
-        """From rows of the four."""
+        """From rows of the four values."""
         if not rows:
             return cls.none()
         time_s, root, service_s, place = zip(*rows, strict=True)
@@ -55,7 +55,7 @@ class Tuples:
         return len(self.time_s)
 
     def some(self, which: npt.NDArray[np.bool_] | Numbers | slice) -> "Tuples":
-        """Those at some places."""
+        """The tuples at some places."""
         return Tuples(
             self.time_s[which], self.root[which], self.service_s[which], self.place[which]
         )
@@ -91,7 +91,7 @@ class Counts:
     shed: int = 0
 
     def arrived(self, count: int, gaps: Times) -> None:
-        """So many tuples came, and these gaps between them tell something about the stream."""
+        """Count tuples that came. `gaps` are those that tell something about the stream."""
         self.arrivals += count
         self.gaps += len(gaps)
         self.gap_s += float(gaps.sum())
@@ -111,7 +111,7 @@ class Station:
         rng: np.random.Generator,
     ) -> None:
         self.name, self.load, self.keyed = name, load, keyed
-        # One stream for each use, so that how many are drawn at a time does not matter.
+        # One random stream for each use, so it does not matter how many are drawn at a time.
         self.rng, self.places_rng, self.outputs_rng = rng.spawn(3)
         self.executors = executors
         self.waiting, self.serving = Tuples.none(), Tuples.none()
@@ -119,7 +119,7 @@ class Station:
         self.lane_home: list[int] = []
         self.turn = 0
         self.counts = Counts()
-        self.hand_over_s = 0.0  # what of the time on a seat is no service
+        self.hand_over_s = 0.0  # the part of the time on a seat that is not service
         self.rush = Rush()
         self.since_s = 0.0
         self.spare: list[float] = []
@@ -132,7 +132,7 @@ class Station:
 
     @property
     def processors(self) -> int:
-        """Workers there are."""
+        """The number of workers."""
         return sum(len(lane.seats) for lane in self.lanes)
 
     @property
@@ -141,7 +141,7 @@ class Station:
         return len(self.waiting) + len(self.serving)
 
     def backlog_s(self, now_s: float) -> float:
-        """How long a tuple that comes now would wait, about."""
+        """About how long a tuple that comes now would wait."""
         work = float(self.waiting.service_s.sum() + (self.serving.time_s - now_s).clip(0).sum())
         return work / max(1, self.processors) if len(self.waiting) else 0.0
 
@@ -212,7 +212,7 @@ class Station:
         return self._depart(starts, departing, end_s)
 
     def _depart(self, starts: Times, departing: Tuples, end_s: float) -> Tuples:
-        """Those that are done before the end, in order; the others stay in service."""
+        """The tuples that are done before the end, in order. The others stay in service."""
         counts = self.counts
         carried = self.serving
         counts.busy_s += float((np.minimum(departing.time_s, end_s) - starts).sum())
@@ -252,8 +252,8 @@ class Station:
     # tuple by tuple, in loops
 
     def begin(self, end_s: float) -> list[tuple[float, int]]:
-        """Start what waited; returns when each tuple that departs before the end does, and its
-        root, also of those that were in service."""
+        """Start what waited. Returns the departure time and root of each tuple that departs before
+        the end, including those that were in service."""
         waited, self.waiting = self.waiting, Tuples.none()
         self.started: list[tuple[float, float, int, float, int]] = []
         self.kept: list[tuple[float, int, float, int]] = []
@@ -273,7 +273,7 @@ class Station:
         return [(departs, root) for departs, root in found if departs < end_s]
 
     def take(self, time_s: float, root: int, end_s: float) -> float | None:
-        """One tuple: when it departs; None if it has to wait."""
+        """Take one tuple. Returns when it departs; None if it has to wait."""
         self.came.append(time_s)
         if not self.spare:
             self.spare = self.load.service.draw(self.rng, _BLOCK).tolist()[::-1]
@@ -305,7 +305,7 @@ class Station:
     # failures
 
     def kill_worker(self, now_s: float, back_s: float) -> None:
-        """A worker without a key dies: what it had in hand goes to the others."""
+        """Kill a worker without a key: what it had in hand goes to the others."""
         lane = self.lanes[int(self.rng.integers(len(self.lanes)))]
         until_s = lane.kill_one(now_s, back_s, self.rng)
         if until_s is None:
@@ -318,21 +318,21 @@ class Station:
         self.waiting = lost.and_also(self.waiting)
 
     def forget(self, now_s: float) -> None:
-        """All tuples here are lost; workers are free."""
+        """Lose all tuples here, and set workers free."""
         self.waiting, self.serving = Tuples.none(), Tuples.none()
         for lane in self.lanes:
             lane.forget(now_s)
 
 
 def _popularity(shards: int, zipf: float) -> Times:
-    """Shares of the shards in order of their rank, added up."""
+    """The cumulative shares of the shards, in order of rank."""
     weights = (1.0 + np.arange(shards)) ** -zipf
     shares = np.cumsum(weights / weights.sum())
     return quantized(shares)
 
 
 def _even(owner: Numbers, home: Numbers, lane_home: Numbers) -> Numbers:
-    """Every shard with a lane of its executor, evenly, with the fewest moves."""
+    """Give every shard a lane of its executor, evenly, with the fewest moves."""
     new = owner.copy()
     for executor in np.unique(lane_home):
         lanes = np.flatnonzero(lane_home == executor).tolist()

@@ -1,5 +1,5 @@
-"""Roots whose trees are not complete yet: how many tuples of each are somewhere, and when the last
-was processed. Memory is that of the trees from the oldest open one on."""
+"""Roots whose trees are not complete yet: how many tuples of each are under way, and when the last
+one was processed. Memory holds the trees from the oldest open one on."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,11 +7,11 @@ import numpy.typing as npt
 from sojourn.simulator.draws import Times
 
 Roots = npt.NDArray[np.int64]
-REPEATED = -1  # a tuple that is processed again after a failure, whose tree was told of before
+REPEATED = -1  # a tuple that a failure repeats, and whose tree was collected before
 
 
 class Trees:
-    """Numbered from zero; `base` is the number of the first one kept."""
+    """Trees, numbered from zero. `base` is the number of the first one kept."""
 
     def __init__(self) -> None:
         self.base = 0
@@ -25,7 +25,7 @@ class Trees:
         return int(np.count_nonzero(self.open > 0))
 
     def add(self, arrival_s: Times, copies: int) -> Roots:
-        """New roots, each with so many tuples under way."""
+        """Add new roots, each with `copies` tuples under way."""
         first = self.base + len(self.arrival_s)
         self.arrival_s = np.concatenate((self.arrival_s, arrival_s))
         self.last_s = np.concatenate((self.last_s, arrival_s))
@@ -33,7 +33,7 @@ class Trees:
         return np.arange(first, first + len(arrival_s))
 
     def processed(self, roots: Roots, at_s: Times, children: Roots) -> None:
-        """A tuple of each root was processed, and made so many children."""
+        """Note that a tuple of each root was processed and made `children`."""
         told = roots >= 0
         if not told.all():
             roots, at_s, children = roots[told], at_s[told], children[told]
@@ -42,7 +42,7 @@ class Trees:
         np.maximum.at(self.last_s, places, at_s)
 
     def collect(self) -> Times:
-        """The sojourns of the trees that are complete, which are forgotten."""
+        """Return the sojourns of complete trees, and forget these trees."""
         done = self.open == 0
         found: Times = self.last_s[done] - self.arrival_s[done]
         self.open[done] = -1
@@ -55,12 +55,12 @@ class Trees:
         return found
 
     def is_open(self, roots: Roots) -> npt.NDArray[np.bool_]:
-        """Which of some roots are."""
+        """Which of these roots have open trees."""
         places = roots - self.base
         found = (roots >= 0) & (places >= 0)
         found[found] = self.open[places[found]] > 0
         return found
 
     def restart(self, roots: Roots, copies: int) -> None:
-        """Open ones that are processed anew: so many tuples of each are under way, no others."""
+        """Reset open trees that are processed anew: only `copies` tuples of each are under way."""
         self.open[roots[roots >= 0] - self.base] = copies

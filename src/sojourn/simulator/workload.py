@@ -1,5 +1,5 @@
-"""What a simulation must be told that a topology does not say: how long operators take, how much
-they emit, how keys are spread, and when tuples arrive. Fed by a file or a journal."""
+"""What a simulation must know and a topology does not say: how long operators take, how much they
+emit, how keys are spread, and when tuples arrive. Fed by a file or a journal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,8 +23,8 @@ _GAPS = {
 
 @dataclass(frozen=True)
 class SourceLoad:
-    """When tuples arrive: steps of (seconds, rate), of which the last goes on unless `ends`, and
-    the distribution of the gaps, of mean one. With `count`, no more than that many come."""
+    """When tuples arrive: steps of (seconds, rate), and the distribution of the gaps, of mean one.
+    The last step goes on unless `ends`. With `count`, at most that many come."""
 
     steps: tuple[tuple[float, float], ...]
     gap: Distribution = _GAPS["poisson"]
@@ -34,25 +34,25 @@ class SourceLoad:
     def __post_init__(self) -> None:
         most = max((rate for _, rate in self.steps), default=0.0)
         if most > MOST_PER_S:
-            raise InputError(f"a rate must be {MOST_PER_S:g}/s at most; got {most:g}")
+            raise InputError(f"a rate must be at most {MOST_PER_S:g}/s; got {most:g}")
 
     @classmethod
     def of(cls, source: Source) -> "SourceLoad | None":
-        """As a source's own pace says, if it has one."""
+        """The load that a source's own pace gives, if it has one."""
         pace = source.pace
         return None if pace is None else cls(tuple(pace.steps), _GAPS[pace.arrivals], source.count)
 
     def at_rate(self, factor: float) -> "SourceLoad":
-        """With all rates higher by a factor."""
+        """The same with all rates multiplied by a factor."""
         steps = tuple((seconds, rate * factor) for seconds, rate in self.steps)
         return replace(self, steps=steps)
 
 
 @dataclass(frozen=True)
 class OperatorLoad:
-    """Service time, tuples emitted per tuple to each receiver (one unless said; `match[rejected]`
-    is the receiver of a named output), and with a key: how skewed the shards' popularity is
-    (Zipf's exponent), and how often it shifts."""
+    """Service time, and tuples emitted per tuple to each receiver: one by default;
+    `match[rejected]` is the receiver of a named output. With a key, also how skewed the shards'
+    popularity is (Zipf's exponent), and how often it shifts."""
 
     service: Distribution
     gains: Mapping[str, float] = field(default_factory=dict)
@@ -66,7 +66,9 @@ class OperatorLoad:
                     f"the gain to {receiver!r} must be from 0 to {MOST_GAIN:g}; got {gain:g}"
                 )
         if self.shift_s is not None and self.shift_s < 0.001:
-            raise InputError(f"keys may shift every 1ms at most; got {self.shift_s:g} s")
+            raise InputError(
+                f"keys must shift no more often than every 1ms; got {self.shift_s:g} s"
+            )
 
     def gain(self, edge: Edge) -> float:
         """Tuples over an edge per tuple processed."""
@@ -75,13 +77,15 @@ class OperatorLoad:
 
 @dataclass(frozen=True)
 class Workload:
-    """All of it. Sources left out go by their own pace; sinks left out take no time."""
+    """The workload of a whole topology. Sources left out use their own pace; sinks left out take no
+    time."""
 
     operators: Mapping[str, OperatorLoad]
     sources: Mapping[str, SourceLoad] = field(default_factory=dict)
 
     def checked(self, topology: Topology) -> "Workload":
-        """The same with all sources, or a word about what is missing or too much."""
+        """The same with all sources. Refuses a workload that lacks something or names something
+        unknown."""
         flowing = topology.without_broadcasts()
         for name, load in self.operators.items():
             if name not in topology.operators and name not in topology.sinks:
@@ -102,7 +106,7 @@ class Workload:
             if name not in self.operators:
                 raise InputError(
                     f"operator {name!r}: its service time is not known; add it to the service "
-                    "file, or take a journal of a run"
+                    "file, or use the journal of a run"
                 )
         sources = {}
         for name, source in flowing.sources.items():
@@ -123,7 +127,8 @@ class Workload:
 
 
 def _check_outputs(name: str, load: OperatorLoad, edges: list[Edge]) -> None:
-    """All receivers of an output get each of its tuples; measured gains may differ a little."""
+    """Refuse different gains for one output: all its receivers get each of its tuples. Measured
+    gains may differ a little."""
     by_output: dict[str | None, dict[str, float]] = {}
     for edge in edges:
         by_output.setdefault(edge.output, {})[edge.receiver] = load.gain(edge)
@@ -132,7 +137,7 @@ def _check_outputs(name: str, load: OperatorLoad, edges: list[Edge]) -> None:
         if high - low > 0.05 * high:
             told = ", ".join(f"{receiver!r} {gain:g}" for receiver, gain in gains.items())
             raise InputError(
-                f"operator {name!r}: all receivers of an output get every tuple of it, so their "
+                f"operator {name!r}: all receivers of an output get each of its tuples, so their "
                 f"gains must be the same; got {told}"
             )
 

@@ -28,12 +28,13 @@ from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology, kind_
 
 _log = logging.getLogger("sojourn")
 _PACKAGE = Path(__file__).parents[2]
-_INSTALLED = {"site-packages", "dist-packages"}  # wherever they are
+_INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages, anywhere
 _registering = threading.Lock()
 
 
 def pickled(topology: Topology) -> dict[str, bytes]:
-    """Every vertex's code; what cannot be sent to another process is refused by name."""
+    """Every vertex's code, pickled. Code that cannot be sent to another process is refused by
+    name."""
     with own_modules_by_value():
         for name, operator in topology.operators.items():
             _pickle(name, operator.key)
@@ -41,8 +42,8 @@ def pickled(topology: Topology) -> dict[str, bytes]:
 
 
 def own_classes() -> tuple[tuple[str, str, bytes], ...]:
-    """The classes that the user's modules define: module, name and the class, pickled. Values may
-    be of them."""
+    """The classes that the user's modules define: module, name and the pickled class. Values may be
+    instances of them."""
     found = []
     with own_modules_by_value() as modules:
         for module in modules:
@@ -57,8 +58,8 @@ def own_classes() -> tuple[tuple[str, str, bytes], ...]:
 
 @contextmanager
 def own_modules_by_value() -> Iterator[list[ModuleType]]:
-    """Send along what the user wrote: modules that are not installed, as a package would be, may
-    not be found by the processes that run them."""
+    """Send along the user's own modules: processes that run them may not find modules that are not
+    installed as a package."""
     installed = [Path(path) for path in {*sysconfig.get_paths().values(), str(_PACKAGE)}]
     own = {"__main__": sys.modules["__main__"]}  # by name: some modules stand there under two
     for module in list(sys.modules.values()):
@@ -68,7 +69,7 @@ def own_modules_by_value() -> Iterator[list[ModuleType]]:
             or any(Path(file).is_relative_to(path) for path in installed)
         ):
             own[module.__name__] = module
-    with _registering:  # the register is one for all threads
+    with _registering:  # all threads share one register
         known = cloudpickle.list_registry_pickle_by_value()
         new = [module for module in own.values() if module.__name__ not in known]
         for module in new:
@@ -105,8 +106,8 @@ def build_tasks(
     rest_s: float,
     zero_s: float,
 ) -> list[Task]:
-    """One task per level: with the processors wanted and rests of so long at the most, giving out
-    suspected tuples one by one and leaving out those that are guilty of their workers' deaths."""
+    """One task per level, with the processors wanted and the longest rest. Executors give out
+    suspected tuples one by one, and leave out those that are guilty of their workers' deaths."""
 
     def spec_of(place: Place) -> ExecutorSpec:
         spec = plan.topology.vertices[place.vertex]
@@ -190,8 +191,8 @@ def _code(spec: SourceSpec | OperatorSpec | SinkSpec) -> Any:
 def _pickle(name: str, code: Any) -> bytes:
     try:
         return bytes(cloudpickle.dumps(code))
-    except Exception as error:  # an object may refuse in any way it likes
+    except Exception as error:  # an object may refuse with any kind of error
         raise InputError(
             f"{name!r} cannot be sent to another process: {error}; "
-            "open what cannot be pickled in open(), not before"
+            "make what cannot be pickled in open(), not before"
         ) from error

@@ -1,5 +1,5 @@
-"""The checkpoint as a whole: who uses it, which topology it belongs to, and how often that was
-started. Looked at before Spark starts; Spark's own part and the vertices' state lie beside it."""
+"""The checkpoint as a whole: who uses it, which topology it belongs to, and how often the topology
+was started. Checked before Spark starts. Spark's own part and the vertices' state lie beside it."""
 
 import fcntl
 import json
@@ -17,19 +17,19 @@ _A = {"source": "a source", "operator": "an operator without a key", "sink": "a 
 
 @dataclass(frozen=True)
 class Claim:
-    """A checkpoint in use, and a name for it by which file sinks tell their files from others'."""
+    """A checkpoint in use, and its name, by which file sinks tell their files from others."""
 
     lock: IO[bytes]
     name: str
 
     def close(self) -> None:
-        """Let others use it; the end of the process does so too."""
+        """Let others use it. The end of the process does that too."""
         self.lock.close()
 
 
 def claim(checkpoint: Path, topology: Topology) -> Claim:
-    """Take a checkpoint for one run, until what is returned is closed. Nothing in it is read
-    before it is known that nobody else can have put it there."""
+    """Take a checkpoint for one run, until the returned claim is closed. Nothing in it is read
+    before it is certain that nobody else can have put it there."""
     checkpoint.mkdir(parents=True, exist_ok=True)
     lock = durable.private_file(durable.private_directory(checkpoint / "sojourn") / "lock")
     try:
@@ -38,7 +38,7 @@ def claim(checkpoint: Path, topology: Topology) -> Claim:
     except BlockingIOError:
         lock.close()
         raise InputError(
-            f"checkpoint {checkpoint}: another run uses it; stop that one, or give another"
+            f"checkpoint {checkpoint}: another run uses it; stop it, or give another checkpoint"
         ) from None
     except BaseException:
         lock.close()
@@ -54,8 +54,8 @@ def _name(checkpoint: Path) -> str:
 
 
 def _check_shape(checkpoint: Path, topology: Topology) -> None:
-    """Refuse a checkpoint whose state the topology cannot take up: state is found by the vertex's
-    name and the number of shards, feedback by its edge. All else may change."""
+    """Refuse a checkpoint whose state the topology cannot use. State is found by the vertex's name
+    and the number of shards, feedback by its edge. All else may change."""
     path = checkpoint / "sojourn" / "topology.json"
     shape = _shape(topology)
     if not path.exists():
@@ -66,13 +66,13 @@ def _check_shape(checkpoint: Path, topology: Topology) -> None:
         old, new = found.get(name, "missing"), shape.get(name, "missing")
         if old != new:
             raise InputError(
-                f"checkpoint {checkpoint}: {name} is {old} there and {new} in the topology "
+                f"checkpoint {checkpoint}: {name} is {old} there, but {new} in the topology "
                 f"{topology.name!r}; start with another checkpoint, or the topology as it was"
             )
 
 
 def next_epoch(checkpoint: Path) -> int:
-    """The number of a new start, above all before it."""
+    """The number of a new start, higher than all before it."""
     path = checkpoint / "sojourn" / "epoch"
     epoch = int(path.read_bytes()) + 1 if path.exists() else 0
     durable.write(path, str(epoch).encode())

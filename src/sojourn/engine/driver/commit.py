@@ -1,6 +1,6 @@
-"""The driver's part in a commit: has all executors cut, tells each which of its rows had come by
-then, and when all have saved writes the record, publishes what sinks have staged, and removes what
-no longer counts. Fed by the hub; used by the supervisor."""
+"""The driver's part in a commit: it has all executors cut, and tells each which of its rows had
+come by then. When all have saved, it writes the record, publishes what sinks have staged, and
+removes what no longer counts. Fed by the hub; used by the supervisor."""
 
 import logging
 import time
@@ -35,8 +35,8 @@ class Committer:
         self.published = last_published(checkpoint)
 
     def begin(self) -> None:
-        """Before a start: what the last commit has not finished is finished, and what was begun
-        after it is removed."""
+        """Prepare a start: finish what the last commit left unfinished, and remove what was begun
+        after it."""
         if self.published != self.record.number:
             publish(self.record.publish, again=True)
             self.published = self.record.number
@@ -51,9 +51,9 @@ class Committer:
         last: bool,
         timeout_s: float,
     ) -> bool:
-        """Make one; whether it was made. `wait` gives up when the start cannot go on. With `hold`
-        nothing goes on after it. A number is used once in a start: who is told that it was not made
-        must end the start."""
+        """Make a commit. Returns whether it was made; if not, the caller must end the start,
+        because a number is used only once in a start. `wait` gives up when the start cannot go on.
+        With `hold`, nothing goes on after the commit."""
         hub, number = self.hub, self.record.number + 1
         hub.send_all(m.Commit(number, hold, last))
         wait(lambda: hub.cut_by_all(number), timeout_s)
@@ -69,7 +69,7 @@ class Committer:
         if hold:  # the topology may be stopped, and its sinks close
             try:
                 write_published(self.checkpoint, number)
-            except OSError as error:  # results that are taken away will be missed, no more
+            except OSError as error:  # at worst, results that were taken away will be missed
                 _log.warning("checkpoint %s: %s", self.checkpoint, error)
         if hold:
             hub.between_batches()

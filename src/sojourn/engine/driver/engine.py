@@ -49,7 +49,7 @@ class SparkEngine:
         self.layout = layout(topology)
         self.settings = settings
         code, classes = pickled(topology), own_classes()
-        # What is to be undone in the end, last first, each whatever becomes of the others.
+        # What to undo at the end, last first; each runs even if another fails.
         self.undo = contextlib.ExitStack()
         with contextlib.ExitStack() as failing:
             failing.callback(self.undo.close)
@@ -103,7 +103,7 @@ class SparkEngine:
                 self.hub.resize(place, share)
 
     def aim(self, max_sojourn_s: float | None) -> None:
-        """Go by another target: what it leaves for tuples to gather."""
+        """Use another target: it limits how long tuples may gather."""
         self.supervisor.rest_s = self._rest_s(max_sojourn_s)
         self.hub.send_all(m.Rest(self.supervisor.rest_s))
 
@@ -117,8 +117,8 @@ class SparkEngine:
         return self.hub.samples(ANSWER_S)
 
     def allocation(self) -> dict[str, int]:
-        """The processors each operator has now; fewer than asked for, or none, while the topology
-        starts or starts again."""
+        """The processors each operator has now. They are fewer than asked for, or none, while the
+        topology starts or restarts."""
         self.check()
         counts = dict.fromkeys(self.topology.operators, 0)
         for report in self.hub.poll(ANSWER_S).values():
@@ -128,7 +128,7 @@ class SparkEngine:
 
     def await_idle(self, timeout_s: float | None = None) -> bool:
         """Wait until finite sources are exhausted and everything derived from them is processed.
-        Returns whether that came in time."""
+        Returns False if the time was up before that."""
         deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         quiet = Quiet(self.supervisor, timers=True)
         while time.monotonic() < deadline and not self.supervisor.stopping.is_set():
@@ -139,16 +139,16 @@ class SparkEngine:
 
     def relocate(self, action: Callable[[], None] = lambda: None, timeout_s: float = 60.0) -> float:
         """Commit, do something while no query runs, such as giving back a machine, and go on with
-        whatever machines there are. Returns how long tuples had to wait."""
+        the machines there are. Returns how long tuples had to wait."""
         self.check()
         began = time.monotonic()
         self.supervisor.relocate(action, timeout_s)
         return time.monotonic() - began
 
     def stop(self, timeout_s: float = 60.0) -> None:
-        """End gracefully: sources stop, what is in flight is finished as far as the setting `drain`
-        leaves time for it, all is committed, sinks publish. Safe to call twice. Raises
-        TopologyFailed if the last commit could not be made."""
+        """End gracefully. Sources stop, and what is in flight is finished as far as the setting
+        `drain` leaves time for it. Then everything is committed, and sinks publish. Safe to call
+        twice. Raises TopologyFailed if the last commit could not be made."""
         if not self.supervisor.stopping.is_set():
             self.supervisor.stopping.set()
             try:
@@ -162,18 +162,18 @@ class SparkEngine:
 
     @property
     def error(self) -> str | None:
-        """Why the topology has failed, if it has."""
+        """Why the topology failed, or None if it has not."""
         return self.supervisor.error
 
     @property
     def committed(self) -> int:
-        """The number of the last commit, whose results are published and whose state is kept; 0
-        before the first."""
+        """The number of the last commit, or 0 before the first. Its results are published and its
+        state is saved."""
         return self.supervisor.committer.record.number
 
     def await_commit(self, timeout_s: float = 60.0) -> bool:
-        """Wait until all that is processed by now is committed: results can be seen, and no
-        failure does it again. Returns whether that came in time."""
+        """Wait until everything processed so far is committed: its results are visible, and no
+        failure repeats it. Returns False if the time was up before that."""
         self.check()
         begun = self.committed + 2  # the next one may be under way already
         deadline = time.monotonic() + timeout_s
@@ -185,11 +185,11 @@ class SparkEngine:
 
     @property
     def restarts(self) -> int:
-        """How often it was started again after a failure."""
+        """How often the topology was restarted after a failure."""
         return self.supervisor.restarts
 
     def abandon(self) -> None:
-        """End at once; what was not committed is to be done again."""
+        """End at once. The next start repeats what was not committed."""
         self.supervisor.stopping.set()
         self._undo()
 
@@ -197,7 +197,8 @@ class SparkEngine:
         spec = self.topology.operators.get(name)
         if name in self.heads:
             raise InputError(
-                f"resize: operator {name!r} shares the workers of {self.heads[name]!r}; resize that"
+                f"resize: operator {name!r} shares the workers of {self.heads[name]!r}; resize "
+                "that one"
             )
         if spec is None:
             known = ", ".join(self.topology.operators)
@@ -215,13 +216,13 @@ class SparkEngine:
             )
         if spec.most_processors is not None and processors > spec.most_processors:
             raise InputError(
-                f"resize: operator {name!r} has {spec.shards} shards, which "
-                f"{processors} processors cannot share"
+                f"resize: operator {name!r} has {spec.shards} shards, and each processor needs "
+                f"one; got {processors} processors"
             )
         return processors
 
     def _end_query(self) -> None:
-        """Nothing of the query and its executors is left after this."""
+        """End the query and all its executors."""
         supervisor = self.supervisor
         supervisor.stopping.set()
         supervisor.join()  # it may be about to start the query again
@@ -243,7 +244,7 @@ class SparkEngine:
                 self.supervisor.error = f"stopping failed: {error}"
 
     def check(self) -> None:
-        """Raise if it has failed or was stopped."""
+        """Raise if the topology has failed or was stopped."""
         self._check_failed()
         if self.supervisor.stopping.is_set():
             raise InputError("the topology is stopped")
@@ -263,7 +264,7 @@ def _stop_spark() -> None:
 
 
 def _check_alone(spark: SparkSession | None, master: str | None) -> None:
-    """A checkpoint made on the fly is this machine's alone."""
+    """Refuse a cluster without a checkpoint: one made on the fly exists only on this machine."""
     used = spark.sparkContext.master if spark is not None else master
     if used is not None and not is_local(used):
         raise InputError(

@@ -1,5 +1,5 @@
-"""The hub, which is the driver's end of the channel: one thread that hears all executors, relays
-feedback, keeps the trees and the last reports, and passes commands on. Used by `Running`."""
+"""The hub is the driver's end of the channel: one thread that hears all executors, relays feedback,
+keeps the trees and the last reports, and passes commands on. Used by `Running`."""
 
 import queue
 import socket
@@ -39,8 +39,8 @@ class Hub(threading.Thread):
         self.processors: dict[tuple[str, int], int] = {}
         self.welcome: Callable[[m.Hello], m.Welcome] | None = None
         self.attached: set[bytes] = set()
-        self.batch, self.handled_batch = -1, -1  # of Spark's, that has ended
-        self.held = False  # all is, until the next batch has begun
+        self.batch, self.handled_batch = -1, -1  # the last batch of Spark's that has ended
+        self.held = False  # whether all is held until the next batch has begun
         self.moved = False
         self.feedback: list[m.Feedback] = []
         self.cuts: dict[bytes, m.HasCut] = {}
@@ -86,11 +86,11 @@ class Hub(threading.Thread):
             self._send(target, message)
 
     def _send(self, target: bytes, message: m.ToExecutor) -> None:
-        frame = m.encode(message)  # here, so that who gave something odd is told
+        frame = m.encode(message)  # here, so that the caller gets the error of an odd message
         self.requests.put(lambda: self.channel.send_frame(target, frame))
 
     def resize(self, place: Place, processors: int) -> None:
-        """Give the executor at a place, now and should it start anew, so many processors."""
+        """Give the executor at a place that many processors, also if it starts anew."""
         self.processors[place.vertex, place.executor] = processors
         self.send(place, m.Resize(processors))
 
@@ -100,8 +100,8 @@ class Hub(threading.Thread):
             self._send(target, message)
 
     def wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether a condition came true in time. It is looked at whenever something was heard, and
-        every now and then, as it may also depend on what is not heard here."""
+        """Whether a condition came true in time. It is checked whenever something was heard, and
+        now and then, because it may also depend on what is not heard here."""
         deadline = time.monotonic() + timeout_s
         with deferred() as interrupted, self.changed:
             while (left := deadline - time.monotonic()) > 0 and not interrupted():
@@ -110,7 +110,7 @@ class Hub(threading.Thread):
             return condition()
 
     def poll(self, timeout_s: float) -> dict[bytes, m.Report]:
-        """A fresh report of every executor that answers in time."""
+        """A fresh report from every executor that answers in time."""
         self.polls += 1
         number = self.polls
         asked = list(self.at.values())
@@ -148,11 +148,11 @@ class Hub(threading.Thread):
         return bool(self.failures) or self.broken is not None
 
     def _note_overrun(self) -> None:
-        """An executor that takes nothing off the channel has lost messages, and cannot go on."""
+        """Fail executors that read nothing from the channel: they have lost messages."""
         while self.channel.overrun:
             hello = self.members.get(self.channel.overrun.pop())
             if hello is not None:
-                error = f"an executor of {hello.vertex!r} takes nothing off the channel"
+                error = f"an executor of {hello.vertex!r} reads nothing from the channel"
                 self.failures.append(m.Failed(hello.vertex, error, False))
 
     def confirm(self, commit: int) -> None:
@@ -164,7 +164,7 @@ class Hub(threading.Thread):
             places = {n: self.layout.places[n] for n in found}
             targets = {n: self.at.get((p.vertex, p.executor)) for n, p in places.items()}
 
-        def send() -> None:  # to all before anything else is: some would go by what comes later
+        def send() -> None:  # to all before anything else: some would act on what comes later
             for number, rows in found.items():
                 if (target := targets[number]) is not None:
                     self.channel.send(target, m.Confirm(commit, rows))
@@ -172,12 +172,12 @@ class Hub(threading.Thread):
         self.requests.put(send)
 
     def _by_sender(self, got: Mapping[bytes, list[Rows]]) -> dict[int, list[RowsTo]]:
-        """What receivers have got, as their senders want to know it; all senders are there."""
+        """What receivers have got, by sender. Every sender has an entry."""
         found: dict[int, list[RowsTo]] = {n: [] for n in range(len(self.layout.places))}
         for receiver, rows in got.items():
             hello = self.members.get(receiver)
             if hello is None:
-                continue  # it has just left, and with it goes this start
+                continue  # it has just left, which ends this start
             for sender, feedback, number in rows:
                 found[sender].append((hello.vertex, hello.executor, feedback, number))
         return found
@@ -195,24 +195,24 @@ class Hub(threading.Thread):
         return parts if len(parts) == len(self.layout.places) else None
 
     def complete(self) -> bool:
-        """Whether every executor of the present epoch has joined, and has its task."""
+        """Whether every executor of the present epoch has joined and has its task."""
         here = list(self.at.values())
         return len(here) == len(self.layout.places) and self.attached.issuperset(here)
 
     def between_batches(self) -> None:
-        """All is held and committed: tasks go, and come again, perhaps elsewhere."""
+        """Note that all is held and committed: tasks go, and come again, perhaps elsewhere."""
         with self.changed:
             self.handled_batch, self.held = self.batch, True
             self.attached.clear()
 
     @property
     def batch_ended(self) -> bool:
-        """Whether a batch of Spark's has ended for which there was no commit yet."""
+        """Whether a batch of Spark's has ended that has no commit yet."""
         return self.batch > self.handled_batch
 
     def go_on(self) -> bool:
-        """Have what was held go on, if every executor is where it was and has its task; if not,
-        that ends this start."""
+        """Have what was held go on, if every executor is where it was and has its task. If not, end
+        this start."""
         with self.changed:
             if self.moved:
                 return False
@@ -224,7 +224,7 @@ class Hub(threading.Thread):
             return True
 
     def all_left(self, timeout_s: float) -> bool:
-        """Whether all executors are gone in time: they said so, or were on this host and died."""
+        """Whether all executors left in time: they said so, or were on this host and died."""
 
         def none_left() -> bool:
             for member, hello in list(self.members.items()):
@@ -235,7 +235,7 @@ class Hub(threading.Thread):
         return self.wait(none_left, timeout_s)
 
     def start_epoch(self, epoch: int) -> None:
-        """A new start: nothing heard before counts any more."""
+        """Begin a new start: nothing heard before counts any more."""
         with self.changed:
             self.epoch = epoch
             self.members.clear()
@@ -252,7 +252,7 @@ class Hub(threading.Thread):
             self.tracker.clear()
 
     def handle(self, sender: bytes, message: m.ToDriver) -> None:
-        """Take what an executor has told. To be called with `changed`."""
+        """Handle a message from an executor. To be called with `changed`."""
         if not sender.endswith(f"/{self.epoch}".encode()):
             if isinstance(message, m.Hello):  # of a start that has failed meanwhile
                 self.channel.send(sender, m.Finish())
@@ -293,8 +293,8 @@ class Hub(threading.Thread):
                 self.saved[sender] = message
 
     def _join(self, sender: bytes, hello: m.Hello) -> None:
-        """An executor takes its place. If another one has it, Spark has begun a batch and put the
-        partition on another machine."""
+        """Let an executor take its place. If another one has it, Spark has begun a batch and put
+        the partition on another machine."""
         place = (hello.vertex, hello.executor)
         self.members[sender] = hello
         if place in self.at:  # it waits for a welcome that it does not get
@@ -324,8 +324,8 @@ class Hub(threading.Thread):
         self.channel.send(sender, m.Time(asked_s, time.monotonic(), same))
 
     def _inject(self, feedback: m.Feedback) -> None:
-        """Feedback goes through here to the first source, which sends it on; what comes before
-        that has joined waits for it."""
+        """Pass feedback to the first source, which sends it on. Feedback that comes before that
+        source has joined waits for it."""
         injector = self.at.get(self._first)
         if injector is None:
             self.feedback.append(feedback)
@@ -334,7 +334,7 @@ class Hub(threading.Thread):
 
 
 def _is_dead(pid: int) -> bool:
-    """Whether a process of this machine has ended, also if nobody has asked for its end yet."""
+    """Whether a process of this machine has ended, even if its parent has not waited for it yet."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
     except (FileNotFoundError, ProcessLookupError):

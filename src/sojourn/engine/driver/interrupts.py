@@ -1,4 +1,4 @@
-"""Ctrl-C at moments when it does no harm. Raised inside a wait for a condition it can leave the
+"""Ctrl-C at moments when it does no harm. Raised inside a wait for a condition, it can leave the
 condition's lock in disorder, and the graceful stop that follows needs that lock."""
 
 import signal
@@ -10,7 +10,8 @@ from typing import Any
 
 @contextmanager
 def deferred() -> Iterator[Callable[[], bool]]:
-    """Within it Ctrl-C is only noted, which what it yields tells; at its end it is raised."""
+    """Within this block, Ctrl-C is only noted; the yielded function tells whether it was pressed.
+    At the end of the block it is raised."""
     found = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()
     if not main or found is not signal.default_int_handler:

@@ -1,9 +1,9 @@
-"""Which tuple kills its worker. Fed with what dead workers had in hand; feeds the next start, which
-gives suspected tuples out one by one and leaves out those that are guilty.
+"""Finds the tuple that kills its worker. Fed with what dead workers had in hand; feeds the next
+start, which gives out suspected tuples one by one and leaves out guilty ones.
 
-A worker with a key takes its state with it, so the topology starts again from the last commit and
-meets the same tuples. One that is suspected after a death, and is alone in hand at the next, is
-guilty: it is left out once, and its like are not."""
+A worker with a key takes its state with it when it dies, so the topology starts again from the last
+commit and meets the same tuples. A tuple that is suspected after one death, and alone in hand at
+the next, is guilty. It is left out once; equal tuples are not."""
 
 from collections.abc import Mapping
 
@@ -19,10 +19,10 @@ class Justice:
     def __init__(self) -> None:
         self.suspects: dict[str, set[bytes]] = {}
         self.since: dict[str, int] = {}
-        self.found: list[tuple[str, m.Suspect, int]] = []  # and the commit it was found after
+        self.found: list[tuple[str, m.Suspect, int]] = []  # the int: the commit it was found after
 
     def died(self, failed: m.Failed, commit: int) -> None:
-        """A worker died with these in hand, in a start that began with or after this commit."""
+        """Note that a worker died with these in hand, in a start from this commit or later."""
         known = self.suspects.setdefault(failed.vertex, set())
         if len(failed.suspects) == 1 and failed.suspects[0].digest in known:
             self.found.append((failed.vertex, failed.suspects[0], commit))
@@ -30,8 +30,8 @@ class Justice:
         self.since[failed.vertex] = 0
 
     def guilty(self, commit: int) -> Mapping[str, list[m.Suspect]]:
-        """Whom to leave out of a start from this commit. After a later one than that which it was
-        counted from, the tuple is the first of its like."""
+        """The tuples to leave out of a start from this commit. A tuple is counted among its equals
+        from the commit it was found after; after any other, it is the first of them."""
         found: dict[str, list[m.Suspect]] = {}
         for vertex, suspect, counted_from in self.found:
             same = counted_from == commit
@@ -40,7 +40,7 @@ class Justice:
         return found
 
     def committed(self, record: Record) -> None:
-        """A commit was made: who was left out before it is not met again."""
+        """Note that a commit was made: tuples that were left out before it do not come again."""
         for part in record.parts:
             for digest in part.guilty:
                 self.found = [

@@ -1,6 +1,6 @@
 """Pools of machines for the negotiator: this machine alone, a standalone cluster whose workers are
-started and stopped, and whatever cluster manager Spark itself can ask. A machine is given back when
-no executor is on it any more: the topology commits, and is moved off it."""
+started and stopped, and any cluster manager that Spark can ask. Before a machine is given back, the
+topology commits and moves off it."""
 
 import contextlib
 import shutil
@@ -30,13 +30,13 @@ class LocalPool:
         return ["local"]
 
     def change(self, machines: int) -> str:
-        """There is no other."""
+        """Refuse: there is no other machine."""
         return f"refused: there is one machine; {machines} were asked for"
 
 
 class StandalonePool:
-    """Spark Workers of a standalone cluster, started and stopped as needed, each with so many
-    processors and cores. There are always enough for the query's task slots."""
+    """Spark Workers of a standalone cluster, started and stopped as needed, all with the same
+    number of processors and cores. There are always enough for the query's task slots."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class StandalonePool:
         return -(-self.engine.layout.slots // self.cores)
 
     def machines(self) -> list[str]:
-        """Those whose process has not ended."""
+        """The Workers whose process has not ended."""
         return [name for name, worker in self.cluster.workers.items() if not worker.silent]
 
     def change(self, machines: int) -> str:
@@ -65,7 +65,7 @@ class StandalonePool:
         wanted = machines_within(machines, self.least, self.most)
         have = self.machines()
         if wanted == len(have):
-            return f"there are {len(have)}, and neither more nor fewer can be had"
+            return f"there are {len(have)}, and neither more nor fewer are possible"
         if wanted > len(have):
             added = [self.cluster.add(self.cores) for _ in range(wanted - len(have))]
             await_slots(self.engine, wanted * self.cores)
@@ -98,7 +98,7 @@ class SparkPool:
 
     @property
     def context(self) -> Any:
-        """Spark's own, in Java."""
+        """Spark's own context, in Java."""
         return self.engine.spark.sparkContext._jsc.sc()
 
     def machines(self) -> list[str]:
@@ -111,7 +111,7 @@ class SparkPool:
         have = self.machines()
         machines = machines_within(machines, self.least, self.most)
         if machines == len(have):
-            return f"there are {len(have)}, and neither more nor fewer can be had"
+            return f"there are {len(have)}, and neither more nor fewer are possible"
         jvm: Any = self.engine.spark._jvm
         if machines > len(have):
             empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
@@ -139,8 +139,9 @@ Pool = LocalPool | StandalonePool | SparkPool
 def pool_for(
     topology: Topology, settings: ControlSettings, closing: contextlib.ExitStack
 ) -> tuple[Callable[[SparkEngine], Pool], str | None]:
-    """The pool that the settings ask for, to be made of the topology once it runs, and the master
-    that it must run on if the pool has its own. A cluster that is started ends with `closing`."""
+    """A function that makes the pool that the settings ask for once the topology runs, and the
+    master that the topology must run on if the pool has its own. A cluster that is started ends
+    with `closing`."""
     if settings.pool == "local":
         return lambda _running: LocalPool(), None
     if settings.pool == "spark":
@@ -167,8 +168,8 @@ def pool_for(
 
 
 def first_machines(topology: Topology, settings: ControlSettings) -> int:
-    """Machines to begin with: for the processors that the topology begins with, as far as it may
-    have so many, and in any case for its task slots."""
+    """Machines to begin with: enough for the topology's first processors, as far as the settings
+    allow that many, and in any case enough for its task slots."""
     processors = sum(spec.processors for spec in topology.operators.values())
     machines = -(-processors // settings.machine_processors)
     least = -(-layout(topology).slots // settings.machine_cores)
@@ -176,13 +177,14 @@ def first_machines(topology: Topology, settings: ControlSettings) -> int:
 
 
 def await_slots(engine: SparkEngine, slots: int) -> None:
-    """Until so many task slots have registered, or for a minute."""
+    """Wait until that many task slots have registered, at most a minute."""
     context = engine.spark.sparkContext._jsc.sc()
     _await(lambda: context.defaultParallelism() >= slots, _REGISTER_S)
 
 
 def _await(condition: Callable[[], bool], timeout_s: float) -> None:
-    """Spark tells no one when executors come and go, so it must be asked."""
+    """Wait for a condition by asking again and again: Spark tells nobody when executors come and
+    go."""
     deadline = time.monotonic() + timeout_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)

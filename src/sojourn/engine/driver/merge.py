@@ -12,7 +12,7 @@ from sojourn.ports import Sample, scv_of
 
 @dataclass(frozen=True)
 class Change:
-    """What an executor did between two reports; the first counts from its start."""
+    """What an executor did between two reports. The first report counts from its start."""
 
     now: m.Report
     before: m.Report | None
@@ -36,14 +36,14 @@ class Change:
 
     @property
     def intended_s(self) -> float:
-        """How much of a source's schedule was gone through in that time."""
+        """How much of its schedule a source went through in that time."""
         before = 0.0 if self.before is None else self.before.lag_s or 0.0
         return self.interval_s - ((self.now.lag_s or 0.0) - before)
 
     @property
     def rate(self) -> float | None:
-        """Arrivals per second. A source's count in the time of its schedule, so that its rate is
-        the true one also while it falls behind or catches up; None if it hardly moved on."""
+        """Arrivals per second. Those of a source are counted in the time of its schedule, so its
+        rate is right even while it falls behind or catches up. None if it hardly moved on."""
         if self.interval_s <= 0:
             return 0.0
         if self.intended_s < 0.05 * self.interval_s:

@@ -1,6 +1,6 @@
-"""The printer writes what console sinks show to standard output. Fed by the hub, which must not
-wait for a terminal: a thread of the printer's own does the writing, and lines that nobody takes
-off its hands are dropped, the oldest first, and counted."""
+"""The printer writes what console sinks show to standard output. It is fed by the hub, which must
+not wait for a terminal. So the printer writes in a thread of its own. Lines that standard output
+does not take are dropped, the oldest first, and counted."""
 
 import logging
 import select
@@ -19,9 +19,9 @@ _LOOK_S = 0.1
 
 class Printer:
     """Lines on their way to standard output, at most `max_bytes` of them in memory, and as much
-    again being written. The thread starts with the first line. It writes only where there is room,
-    so that it can be ended in front of a blocked terminal: the interpreter cannot end while a
-    thread is stuck in standard output."""
+    again being written. The thread starts with the first line. It writes only when there is room,
+    so it can end even if the terminal is blocked: the interpreter cannot end while a thread is
+    stuck in standard output."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class Printer:
         self.changed = threading.Condition()
         self.waiting: deque[str] = deque()
         self.bytes = 0
-        self.not_shown = 0  # since it was last said
+        self.not_shown = 0  # lines dropped since the last warning
         self.thread: threading.Thread | None = None
         self.end_by: float | None = None
 
     def show(self, lines: list[str]) -> None:
-        """Have lines written; returns at once. After `close` they are not."""
+        """Have lines written. Returns at once. After `close`, lines are not written."""
         with self.changed:
             if self.end_by is not None:
                 return
@@ -54,7 +54,7 @@ class Printer:
             self.changed.notify()
 
     def close(self, timeout_s: float) -> None:
-        """Write what is left, as far as it is taken in time."""
+        """Write what is left, as far as standard output takes it in time."""
         with self.changed:
             if self.end_by is None:
                 self.end_by = time.monotonic() + timeout_s
@@ -71,7 +71,7 @@ class Printer:
         self._tell()
 
     def _next(self) -> list[str]:
-        """What waits, once something does; nothing at the end."""
+        """The waiting lines, once there are some; none at the end."""
         with self.changed:
             self.changed.wait_for(lambda: self.waiting or self.end_by is not None)
             lines = list(self.waiting)
@@ -80,15 +80,15 @@ class Printer:
             return lines
 
     def _tell(self) -> None:
-        """Say how many lines are missing at this point; not on standard output, which a program
-        may read."""
+        """Log how many lines are missing at this point. Not on standard output, which a program may
+        read."""
         with self.changed:
             count, self.not_shown = self.not_shown, 0
         if count:
             _log.warning("%d lines are not shown: standard output did not take them", count)
 
     def _write(self, lines: list[str]) -> int:
-        """Returns how many lines were to be shown and are not. Without a reader none are."""
+        """Write lines. Returns how many were dropped. Without a reader, all are."""
         stream = self.stream()
         if stream is None:
             return 0
@@ -108,8 +108,8 @@ class Printer:
         return left
 
     def _has_room(self, stream: TextIO) -> bool:
-        """Wait until a write would not block; False if it is time to end first. A stream that is
-        no file takes everything."""
+        """Wait until a write would not block. Returns False if it is time to end before that. A
+        stream that is not a file takes everything."""
         try:
             descriptor = stream.fileno()
         except (AttributeError, OSError):
@@ -122,12 +122,12 @@ class Printer:
                 left_s = min(left_s, self.end_by - time.monotonic())
             if left_s <= 0:
                 return False
-            if poll.poll(left_s * 1000):  # an error, too, which the write tells
+            if poll.poll(left_s * 1000):  # also on an error, which the write then raises
                 return True
 
 
 def _pieces(lines: Iterable[str], stream: TextIO) -> Iterator[str]:
-    """As many whole lines at a time as a pipe with any room takes; a longer one in parts."""
+    """As many whole lines at a time as a pipe with any room takes. A longer line comes in parts."""
     piece, size = "", 0
     for line in lines:
         text, length = _encodable(f"{line}\n", stream)
@@ -145,7 +145,7 @@ def _pieces(lines: Iterable[str], stream: TextIO) -> Iterator[str]:
 
 
 def _encodable(text: str, stream: TextIO) -> tuple[str, int]:
-    """The text, or if the stream cannot show it, an ASCII version; and how many bytes it takes."""
+    """The text, or an ASCII version if the stream cannot show it, and how many bytes it takes."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     errors = getattr(stream, "errors", None) or "strict"
     try:

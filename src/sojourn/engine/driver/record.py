@@ -1,8 +1,8 @@
 """The record of a commit: which files count. Written by the driver once every executor has saved
 its part; recovery reads the newest one and nothing else.
 
-A record is one file, there whole or not at all. The driver alone writes records, and it holds the
-checkpoint's lock while it does, so that no other start can come in between."""
+A record is one file, which is there whole or not at all. Only the driver writes records. It holds
+the checkpoint's lock while it does, so no other start can come in between."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +14,7 @@ from sojourn.engine.wire import messages as m
 from sojourn.errors import InputError
 
 _PUBLISHED = "published"
-_KEPT = 2  # the newest, and the one before it for people to look at
+_KEPT = 2  # the newest record, and the one before it for people to look at
 
 
 class Record(msgspec.Struct):
@@ -34,11 +34,11 @@ class Record(msgspec.Struct):
 
     @property
     def publish(self) -> list[tuple[str, str]]:
-        """What sinks have staged, and where it is to be seen."""
+        """The files that sinks have staged, and where each is to appear."""
         return [pair for part in self.parts for pair in part.publish]
 
     def welcome(self, root: Path, vertex: str, executor: int, executors: int) -> m.Welcome:
-        """What concerns one executor, of `executors` that its vertex has now."""
+        """What concerns one of the `executors` that a vertex has now."""
         parts = self.of(vertex)
         anew = len(parts) != executors
         wanted = [part for part in parts if anew or part.executor == executor]
@@ -69,13 +69,14 @@ def state_root(checkpoint: Path) -> Path:
 
 
 def last_record(checkpoint: Path) -> Record:
-    """The newest record. One that cannot be read is no reason to go back to an older one."""
+    """The newest record. If it cannot be read, that is an error: an older one does not replace
+    it."""
     numbers = _numbers(checkpoint)
     if not numbers:
         if (checkpoint / "spark" / "commits").is_dir():
             raise InputError(
-                f"checkpoint {checkpoint}: was made by a version before commits of their own, "
-                "and cannot be taken up; start with another"
+                f"checkpoint {checkpoint}: was made by an older version, before Sojourn had its "
+                "own commits, and cannot be used; start with another"
             )
         return Record()
     path = _folder(checkpoint) / str(max(numbers))
@@ -89,7 +90,7 @@ def last_record(checkpoint: Path) -> Record:
 
 
 def write_record(checkpoint: Path, record: Record) -> None:
-    """Make a commit durable: from here on it counts."""
+    """Make a commit durable. From here on it counts."""
     folder = durable.private_directory(_folder(checkpoint))
     durable.write(folder / str(record.number), msgspec.msgpack.encode(record))
     for number in sorted(_numbers(checkpoint))[:-_KEPT]:
@@ -103,7 +104,8 @@ def last_published(checkpoint: Path) -> int:
 
 
 def write_published(checkpoint: Path, number: int) -> None:
-    """All results up to a commit are in view, so that a later start need not look for them."""
+    """Note that all results up to a commit are in view, so that a later start need not look for
+    them."""
     durable.write(_folder(checkpoint) / _PUBLISHED, str(number).encode("ascii"))
 
 
@@ -114,7 +116,7 @@ def drop(checkpoint: Path, names: Iterable[str]) -> None:
 
 
 def sweep(checkpoint: Path, record: Record) -> None:
-    """Remove what earlier starts have left and no commit counts, before a new start."""
+    """Before a new start, remove what earlier starts have left and no commit needs."""
     root = state_root(checkpoint)
     kept = record.files
     for path in root.glob("*/*/*"):

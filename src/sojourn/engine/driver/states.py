@@ -1,4 +1,4 @@
-"""State read from outside, as of the last commit, also while the topology runs. Reads the files
+"""Reads state from outside, as of the last commit, even while the topology runs. Reads the files
 that the commit's record names; used by programs that look into a checkpoint."""
 
 import json
@@ -24,9 +24,9 @@ def read_state(checkpoint: str | Path, operator: str, *, spark: "SparkSession") 
 def read_state(
     checkpoint: str | Path, operator: str, *, spark: "SparkSession | None" = None
 ) -> "Iterator[tuple[Any, Any]] | DataFrame":
-    """The keys and values that an operator had at the last commit, in no order; with `spark`, as a
-    DataFrame with the columns `key` and `value`. Values are unpickled: read no checkpoint that
-    others can write to."""
+    """The pairs of key and value that an operator had at the last commit, in no order. With
+    `spark`, a DataFrame with the columns `key` and `value`. Values are unpickled, so do not read a
+    checkpoint that others can write to."""
     path = Path(checkpoint)
     _check(path, operator)
     pairs = _pairs(path, operator)
@@ -40,14 +40,14 @@ def read_state(
     except Exception as error:
         raise InputError(
             f"read_state: the values of {operator!r} do not fit into columns ({error}); read them "
-            "without spark, and make rows of them"
+            "without spark, and make rows from them"
         ) from error
 
 
 def _check(checkpoint: Path, operator: str) -> None:
     shape = checkpoint / "sojourn" / "topology.json"
     if not shape.is_file():
-        raise InputError(f"read_state: {checkpoint} is no checkpoint of a topology")
+        raise InputError(f"read_state: {checkpoint} is not a checkpoint of a topology")
     durable.private_directory(checkpoint / "sojourn")
     found = json.loads(shape.read_bytes())
     keyed = [name[8:-1] for name, what in found.items() if what.endswith(" shards")]
@@ -62,8 +62,8 @@ def _pairs(checkpoint: Path, operator: str) -> Iterator[tuple[Any, Any]]:
 
 
 def _shards(checkpoint: Path, operator: str) -> list[dict[Any, Any]]:
-    """Every shard's state. A topology that runs may have merged the files meanwhile, and then its
-    next record names others."""
+    """Every shard's state. A running topology may have merged the files meanwhile; its next record
+    then names others."""
     for tries in range(_TRIES):
         record = last_record(checkpoint)
         try:
@@ -80,7 +80,7 @@ def _read(checkpoint: Path, record: Record, operator: str) -> list[dict[Any, Any
     for part in parts:
 
         def theirs(shard: int, executor: int = part.executor) -> bool:
-            own = 0 <= shard < store.TABLE  # below are timers, there is what was broadcast
+            own = 0 <= shard < store.TABLE  # timers are below, broadcasts at TABLE
             return own and shard % len(parts) == executor
 
         try:

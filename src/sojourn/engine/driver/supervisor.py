@@ -1,6 +1,6 @@
-"""Keeps the query of a topology running: starts it, has it commit, and starts it again from the
-last commit whenever it fails, with back-off and a limit. Fed by the hub's news of failures; used
-by `Running`."""
+"""Keeps the query of a topology running: starts it, has it commit, and restarts it from the last
+commit whenever it fails, with back-off and a limit. The hub tells it of failures; used by
+`Running`."""
 
 import logging
 import shutil
@@ -36,7 +36,7 @@ LEAVE_S = 15.0
 
 
 class Relocation:
-    """Something to be done while no query runs, unless whoever wanted it has given up."""
+    """Something to do while no query runs, unless the caller has given up by then."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self.action = action
@@ -45,7 +45,7 @@ class Relocation:
         self.error: Exception | None = None
 
     def decide(self) -> bool:
-        """Whether it is for the caller to say what becomes of it: who asks first."""
+        """Whether the caller is the first to ask, and so decides whether it is done."""
         return self.decided.acquire(blocking=False)
 
     def perform(self) -> None:
@@ -59,7 +59,7 @@ class Relocation:
 
 
 class Supervisor(threading.Thread):
-    """The query, its commits, and what is known of its failures."""
+    """The query, its commits, and what is known about its failures."""
 
     def __init__(self, plan: Plan, spark: SparkSession, hub: Hub, rest_s: float) -> None:
         super().__init__(name="sojourn-supervisor", daemon=True)
@@ -68,11 +68,11 @@ class Supervisor(threading.Thread):
         self.committer = Committer(plan.checkpoint, hub)
         self.committed = threading.Condition()
         self.commit_s = plan.settings.commit_s
-        self.rest_s = rest_s  # how long tuples wait at most at each executor
-        self.safe_s = time.monotonic()  # all that was done before is committed
+        self.rest_s = rest_s  # how long tuples wait at each executor at most
+        self.safe_s = time.monotonic()  # everything done before this time is committed
         self.query: StreamingQuery | None = None
         self.clock: Clock  # of the query
-        self.at_rest = True  # all that was done is committed, and no query runs
+        self.at_rest = True  # everything done is committed, and no query runs
         self.error: str | None = None
         self.restarts = 0
         self.in_a_row = 0
@@ -85,7 +85,7 @@ class Supervisor(threading.Thread):
         self.relocations: deque[Relocation] = deque()
 
     def run(self) -> None:
-        """Until told to stop, or nothing helps."""
+        """Keep the query running until told to stop, or until restarts do not help."""
         try:
             while not self.stopping.is_set():
                 self._start_query()
@@ -114,15 +114,15 @@ class Supervisor(threading.Thread):
                 )
                 self.stopping.wait(min(0.1 * 2**self.in_a_row, 5.0) if self.in_a_row > 1 else 0)
         except Exception as error:  # noqa: BLE001  # a thread has nobody above it: told by stop()
-            # One that stops while it waits for a cluster's slots has lost nothing.
+            # A topology that is stopped while it waits for a cluster's slots has lost nothing.
             if not self.stopping.is_set() or not isinstance(error, InputError):
                 self.error = f"{type(error).__name__}: {error}"
         finally:
             self.started.set()
 
     def _slots_may_come(self) -> bool:
-        """Whether to wait on for task slots: when a machine is lost, Spark counts on its slots for
-        a moment, and a query that is started then fails at once."""
+        """Whether to keep waiting for task slots. When a machine is lost, Spark still counts its
+        slots for a moment, and a query that starts then fails at once."""
         now = time.monotonic()
         self.short_since_s = self.short_since_s or now
         if now > self.short_since_s + self.plan.settings.cluster_timeout_s:
@@ -131,8 +131,8 @@ class Supervisor(threading.Thread):
         return True
 
     def relocate(self, action: Callable[[], None], timeout_s: float) -> None:
-        """Commit and hold, do something while no query runs, and go on, on whatever machines
-        there are then. Returns when all executors are up again; raises what that raised."""
+        """Commit and hold, do something while no query runs, and go on with the machines there are
+        then. Returns when all executors are up again; raises what the action raised."""
         relocation = Relocation(action)
         self.relocations.append(relocation)
         deadline = time.monotonic() + timeout_s
@@ -161,7 +161,7 @@ class Supervisor(threading.Thread):
                 self.justice.died(failed, self.committer.record.number)
         if self.in_a_row >= self.plan.settings.max_restarts:
             causes = self._causes(failure)[:2000]
-            return f"given up after {self.in_a_row} restarts without a commit: {causes}"
+            return f"gave up after {self.in_a_row} restarts without a commit: {causes}"
         return None
 
     def _causes(self, failure: str) -> str:
@@ -194,7 +194,7 @@ class Supervisor(threading.Thread):
         for task in tasks[1:]:
             rows = pushed(rows.repartitionById(task.partitions, "pid"), starter(plan.secret))
             rows = rows.mapInArrow(task, SCHEMA)
-        # Spark's own checkpoint is needed by Spark alone: each start has a new one.
+        # Only Spark needs its own checkpoint, so each start has a new one.
         shutil.rmtree(plan.checkpoint / "spark", ignore_errors=True)
         self.query = (
             rows.writeStream.format("noop")
@@ -207,7 +207,7 @@ class Supervisor(threading.Thread):
         self.at_rest = self.was_down = False
 
     def _await_join(self) -> None:
-        """Until all executors have come up, or the query has failed."""
+        """Wait until all executors have come up, or the query has failed."""
         hub = self.hub
         self._wait(lambda: hub.complete() or self.stopping.is_set(), _JOIN_S)
         if hub.complete():
@@ -215,10 +215,10 @@ class Supervisor(threading.Thread):
             self.clock.sleep(self.plan.settings.batch_s)
             self.started.set()
         elif not (self._cannot_go_on or self.stopping.is_set()):
-            raise TimeoutError(f"not all of its executors came up within {_JOIN_S:.0f} s")
+            raise TimeoutError(f"not all executors came up within {_JOIN_S:.0f} s")
 
     def _await_end(self) -> str:
-        """Commit every now and then until the query ends; says why it did."""
+        """Commit at intervals until the query ends. Returns why it ended."""
         query = self.query
         assert query is not None
         began = time.monotonic()
@@ -244,8 +244,8 @@ class Supervisor(threading.Thread):
         return ""
 
     def _goes_on(self) -> bool:
-        """After a commit with which all is held: whether Spark's next batch has begun with every
-        executor where it was. If not, the query is to be started anew from that commit."""
+        """After a commit that holds everything: whether Spark's next batch has begun with every
+        executor where it was. If not, the query must start anew from that commit."""
         hub = self.hub
         if self.is_to_relocate():
             return False
@@ -255,7 +255,7 @@ class Supervisor(threading.Thread):
         return hub.go_on()
 
     def is_to_relocate(self) -> bool:
-        """Whether somebody waits for that who has not given up."""
+        """Whether somebody waits for a relocation and has not given up."""
         return any(not relocation.decided.locked() for relocation in self.relocations)
 
     def _needs_attention(self) -> bool:
@@ -269,7 +269,7 @@ class Supervisor(threading.Thread):
         return self.committer.record.welcome(root, hello.vertex, hello.executor, executors)
 
     def commit(self, hold: bool = False, last: bool = False, timeout_s: float = _COMMIT_S) -> bool:
-        """Make a commit; whether it was made, which it is not if the topology fails meanwhile."""
+        """Make a commit. Returns whether it was made; it is not if the topology fails meanwhile."""
         began = time.monotonic()
         made = self.committer.commit(self.epochs[-1], self._wait, hold, last, timeout_s)
         if not made and not self._cannot_go_on:
@@ -285,8 +285,8 @@ class Supervisor(threading.Thread):
         return made
 
     def _clear_away(self) -> None:
-        """No executor of the start before should be left; one that does not answer can do no
-        harm, as whatever it writes carries the number of its start."""
+        """End the executors of the start before. One that does not answer can do no harm, because
+        everything it writes carries the number of its start."""
         self.hub.send_all(m.Finish())
         self.hub.all_left(LEAVE_S)
 
@@ -301,7 +301,7 @@ class Supervisor(threading.Thread):
         for place in self.plan.layout.places:
             if place.level == 0:
                 self.hub.send(place, m.StopSource())
-        quiet = Quiet(self, timers=False)  # those are kept
+        quiet = Quiet(self, timers=False)  # timers are kept in the checkpoint
         deadline = time.monotonic() + min(self.plan.settings.drain_s, timeout_s)
         timeout_s = max(1.0, timeout_s - (time.monotonic() - began))
         calm = False
@@ -309,7 +309,7 @@ class Supervisor(threading.Thread):
             calm = quiet.seen_twice()
         if not calm:
             _log.warning(
-                "topology %s: what is in flight is not finished within %g s; it is kept in the "
+                "topology %s: tuples in flight were not finished within %g s; they are kept in the "
                 "checkpoint, and a start with it goes on there",
                 self.plan.topology.name,
                 self.plan.settings.drain_s,
@@ -319,13 +319,13 @@ class Supervisor(threading.Thread):
 
     def _uncommitted(self, otherwise: str) -> None:
         self.error = (
-            f"stopped without a last commit, so what came after commit "
-            f"{self.committer.record.number} is to be done again: {self._causes(otherwise)}"
+            f"stopped without a last commit, so a new start repeats everything after commit "
+            f"{self.committer.record.number}: {self._causes(otherwise)}"
         )
 
     def _wait(self, condition: Callable[[], bool], timeout_s: float) -> None:
-        """Until a condition comes true, or this start cannot go on. Spark is asked now and then
-        only, and not while the hub is held up."""
+        """Wait until a condition comes true, or this start cannot go on. Spark is asked only now
+        and then, and not while the hub is held up."""
         deadline = time.monotonic() + timeout_s
         while not self._is_lost() and (left := deadline - time.monotonic()) > 0:
             if self.hub.wait(lambda: condition() or self._cannot_go_on, min(left, _LOOK_S)):
@@ -337,20 +337,20 @@ class Supervisor(threading.Thread):
 
     @property
     def _cannot_go_on(self) -> bool:
-        """As was last seen."""
+        """Whether this start cannot go on, as last seen."""
         return self.hub.is_broken or self.was_down
 
 
 class Quiet:
-    """Tells when sources are done, nothing waits anywhere and all that was sent was received; with
-    `timers`, when none of those is left, either."""
+    """Tells when sources are done, nothing waits anywhere, and everything sent was received. With
+    `timers`, no timer may be left either."""
 
     def __init__(self, supervisor: Supervisor, timers: bool) -> None:
         self.supervisor, self.timers = supervisor, timers
         self.before: tuple[int, int] | None = None
 
     def seen_twice(self) -> bool:
-        """Look once more: seen the same twice in a row, nothing is under way."""
+        """Look once more. If two looks in a row see the same, nothing is under way."""
         now = self._look()
         if now is not None and now == self.before:
             return True
@@ -359,7 +359,7 @@ class Quiet:
         return False
 
     def _look(self) -> tuple[int, int] | None:
-        """The start and how many rows were sent in it, if all is calm."""
+        """The number of the start and of the rows sent in it, if all is calm."""
         hub = self.supervisor.hub
         epoch = hub.epoch
         reports = list(hub.poll(ANSWER_S).values())

@@ -1,9 +1,9 @@
-"""Tells when everything derived from a root tuple is processed: the exclusive-or of the ids of all
-tuples of a tree, each counted when it is made and when it is processed, is zero exactly then
-(as in Storm's ackers). Fed by executors' messages in any order; feeds the measured sojourn.
+"""Tells when everything derived from a root tuple is processed. Each tuple of a tree counts its id
+when it is made and when it is processed; the exclusive-or of all ids is zero exactly when the tree
+is done (as in Storm's ackers). Fed by executors' messages in any order; feeds the measured sojourn.
 
-Both what is open and what is completed is bounded, as acknowledgements may get lost and nobody
-need collect."""
+Both open trees and completed sojourns are bounded, because acknowledgements may get lost and
+perhaps nobody collects sojourns."""
 
 import random
 from collections import OrderedDict
@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from sojourn.engine.wire import messages as m
 from sojourn.ports import Sojourn
 
-# Sojourns kept until they are collected. Of as many drawn at random, the 99th percentile lies
-# within 98.7 and 99.3 of all nearly always.
+# Sojourns kept until they are collected. In a random sample of this size, the 99th percentile is
+# nearly always between percentiles 98.7 and 99.3 of all.
 MAX_COMPLETED = 10_000
-# Trees at a time: at 200 a second, those of more than eight minutes.
+# Open trees at a time: at 200 a second, those of more than eight minutes.
 MAX_OPEN = 100_000
 
 
@@ -29,10 +29,10 @@ class _Tree:
 class Tracker:
     """Open trees, and the sojourns of those completed since they were last collected.
 
-    Beyond `max_completed`, `completed` is a sample in which each of them is as likely as any
-    other; their number, mean and maximum stay exact. Beyond `max_open`, the tree that was opened
-    first is forgotten, and counted in `forgotten`. What still comes of it opens it anew, never to
-    be completed, until it is the first again."""
+    Beyond `max_completed`, `completed` is a random sample, in which all sojourns are equally
+    likely; their number, mean and maximum stay exact. Beyond `max_open`, the tree that was opened
+    first is forgotten, and counted in `forgotten`. Later messages about it open it anew. It is then
+    never completed, and is forgotten once it is the first again."""
 
     def __init__(
         self,
@@ -42,13 +42,13 @@ class Tracker:
     ) -> None:
         self.draw = random.Random() if draw is None else draw
         self.max_completed, self.max_open = max_completed, max_open
-        self.trees: OrderedDict[int, _Tree] = OrderedDict()  # a dict is slow to find its first
+        self.trees: OrderedDict[int, _Tree] = OrderedDict()  # a dict finds its first item slowly
         self.forgotten = 0
         self.completed: list[float] = []
         self.count, self.total_s, self.max_s = 0, 0.0, 0.0
 
     def note(self, traces: m.Traces) -> None:
-        """Take up what an executor reports."""
+        """Take what an executor reports."""
         for root in traces.roots:
             tree = self.trees.setdefault(root.root, _Tree())
             tree.value ^= root.value
@@ -72,13 +72,14 @@ class Tracker:
         return replace(found, count=count, mean_s=total_s / count, max_s=max_s)
 
     def take(self) -> list[float]:
-        """The same singly, in no order: all of them, or the sample."""
+        """The same one by one, in no order: all of them, or the sample."""
         done, self.completed = self.completed, []
         self.count, self.total_s, self.max_s = 0, 0.0, 0.0
         return done
 
     def clear(self) -> None:
-        """The topology goes back to the last commit: open trees will not be completed."""
+        """Forget open trees. The topology goes back to the last commit, so they will not be
+        completed."""
         self.trees.clear()
 
     def _check(self, root: int, tree: _Tree) -> None:
@@ -91,7 +92,8 @@ class Tracker:
             self.forgotten += 1
 
     def _add(self, sojourn_s: float) -> None:
-        """The n-th replaces one of those kept with the likelihood that it is itself kept."""
+        """Keep a sojourn. Once the sample is full, the n-th replaces a kept one with the chance
+        that any of the n has of being kept."""
         self.count += 1
         self.total_s += sojourn_s
         self.max_s = max(self.max_s, sojourn_s)

@@ -1,5 +1,5 @@
-"""What would hold the loop up is done by a thread of its own: writing, syncing, merging files.
-Used by commits; tells the loop by a descriptor when something is done."""
+"""A thread for what would hold up the loop: writing, syncing and merging files. Used by commits; a
+descriptor tells the loop when something is done."""
 
 import os
 import queue
@@ -9,8 +9,8 @@ from typing import Any
 
 
 class Background:
-    """One thread that does one thing after the other; what each returns is handed to its callback
-    in the loop's own thread, and what it raises is raised there."""
+    """One thread that does one thing after the other. Each result is handed to its callback in the
+    loop's own thread; each error is raised there."""
 
     def __init__(self) -> None:
         self.wake = os.eventfd(0, os.EFD_NONBLOCK)

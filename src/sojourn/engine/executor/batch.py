@@ -1,6 +1,6 @@
-"""How an executor stands with Spark's batches, which mean nothing but that rows can be sent while
-one runs. Fed by the receiver; tells the driver when one ends, and lets its task go once all is
-held and committed."""
+"""Where an executor is in Spark's batches, which matter only because rows can be sent while one
+runs. Fed by the receiver; tells the driver when a batch ends, and lets its task go once all is held
+and committed."""
 
 from collections.abc import Callable
 from enum import Enum, auto
@@ -16,7 +16,7 @@ from sojourn.engine.wire.spec import END
 
 
 class Phase(Enum):
-    """Of a batch."""
+    """The phase of a batch."""
 
     WAITING = auto()  # for a task
     RUNNING = auto()
@@ -24,7 +24,8 @@ class Phase(Enum):
 
 
 class Batches:
-    """One batch after the other. `first_level`: of sources, whose batch ends by the clock."""
+    """One batch after the other. `first_level` is that of sources, whose batch ends by the
+    clock."""
 
     def __init__(
         self,
@@ -60,8 +61,8 @@ class Batches:
         self.attached()
 
     def _ended(self) -> None:
-        """At the source level the end of a batch waits for a commit after which all is held, so
-        that in the next batch Spark may put a partition on another machine."""
+        """Handle the end of a batch. At the source level it waits for a commit that holds
+        everything, so that Spark may put a partition on another machine in the next batch."""
         if self.first_level:
             assert self.number is not None
             self.channel.send(m.BatchEnded(self.number))
@@ -69,7 +70,7 @@ class Batches:
         self.let_end()
 
     def _taken(self, rows: int) -> None:
-        if self.phase is not Phase.WAITING:  # nothing may be sent behind the end of a batch
+        if self.phase is not Phase.WAITING:  # nothing may be sent after the end of a batch
             self.emitter.taken(rows)
 
     def _task_gone(self) -> None:

@@ -1,12 +1,12 @@
-"""An executor's part in a commit. Fed by the channel with the driver's word, and by workers with
-what they saved; feeds the driver with what counts.
+"""An executor's part in a commit. Fed by the channel with the driver's requests, and by workers
+with what they saved; tells the driver which files count.
 
 A commit is a cut through the whole topology. Every row says in which interval between two cuts it
-was sent (Lai and Yang), and which of its sender's it is. An executor cuts when it is told to; what
-waits at it then, to be processed or to be sent, goes into the commit's log. So do the rows that it
-had sent and that had not come when their receivers cut, which these tell by number. So nobody
-waits for a row, no marker takes one up, and it does not matter how long tuples wait, which way they
-take or whether they go round in a loop."""
+was sent (Lai and Yang), and its number among the sender's rows. An executor cuts when it is told
+to. Tuples that wait at it then, to be processed or to be sent, go into the commit's log. So do the
+rows that it had sent and that had not arrived when their receivers cut; the receivers tell which by
+number. So nobody waits for a row, and no row is a marker. It does not matter how long tuples wait,
+which way they take, or whether they go round in a loop."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ from sojourn.engine.worker import store
 from sojourn.sinks import Staged
 
 _log = logging.getLogger("sojourn")
-# Senders keep rows until they are known to have come; so much may have come before they are told.
+# Senders keep rows until they know that these have come. They are told after this many bytes.
 _TELL_BYTES = 1 << 20
 
 
@@ -57,16 +57,16 @@ class _Cut:
 
 
 def _add(to: dict[str, list[tuple[bytes, int]]], receiver: str, bundle: Bundle | m.Group) -> None:
-    """Tuples are under way to a vertex."""
+    """Add tuples that are under way to a vertex."""
     shards = bundle.shards or [-1] * len(bundle.payloads)
     to.setdefault(receiver, []).extend(zip(bundle.payloads, shards, strict=True))
 
 
 def _under_way(spec: ExecutorSpec, logs: list[str]) -> tuple[list[Bundle], list[bytes]]:
-    """The tuples of the last commit's logs that are for this executor: those that waited here
-    come before those that were sent, and those before what was to be sent. They are no longer
-    traced, as their trees were dropped with the start that began them. Besides, what was being
-    broadcast: to the first executor, as its table is the one that was saved."""
+    """The tuples of the last commit's logs that are for this executor: first those that waited
+    here, then those that were sent, then those that waited to be sent. They are no longer traced,
+    because their trees were dropped with the start that began them. Also returns broadcasts that
+    were under way: only to the first executor, because its table is the one that was saved."""
     place = spec.place
     told: list[bytes] = []
     waited, sent, unsent = (Bundle([], [], []) for _ in range(3))
@@ -115,14 +115,14 @@ class Commits:
         self.merging = False
         self.merges = 0
         self.merger: subprocess.Popen[str] | None = None
-        # A commit must not wait until files are merged.
+        # A commit must not wait for files to be merged.
         self.background, self.behind = Background(), Background()
         for thread in (self.background, self.behind):
             loop.add(thread, thread.hand_back)
 
     def resume(self, welcome: m.Welcome) -> None:
-        """Go on where the last commit was made: its files count, until they are merged; workers
-        load their state, and then get the tuples that were under way."""
+        """Go on from the last commit. Its files count until they are merged. Workers load their
+        state, and then get the tuples that were under way."""
         if welcome.state and not welcome.anew:
             (files,) = welcome.state
             self.files = list(zip(files.files, welcome.sizes, strict=True))
@@ -147,13 +147,13 @@ class Commits:
         self.receiver.hand_on_early()
 
     def ask(self, commit: m.Commit) -> None:
-        """The driver wants a commit."""
+        """Note that the driver wants a commit."""
         self.asked = commit
         self.workers.no_moves = True
 
     def confirm(self, confirm: m.Confirm) -> None:
-        """Receivers have told which rows of ours have come. Those that we had sent by our cut and
-        that had not come by theirs belong to the commit."""
+        """Note which of our rows have come, as receivers tell. Rows that we had sent before our
+        cut, and that had not come before the receiver's cut, belong to the commit."""
         for vertex, executor, feedback, number in confirm.rows:
             self.emitter.confirmed((vertex, executor, feedback), number)
         cut = self.cut
@@ -177,19 +177,19 @@ class Commits:
             self._save(cut)
 
     def emitted(self, worker: Worker, groups: Iterable[m.Group]) -> None:
-        """A worker has answered; before its cut, what it emits belongs to the commit."""
+        """Note what a worker emits. Before the worker's cut, it belongs to the commit."""
         if worker.cutting and self.cut is not None:
             for group in groups:
                 _add(self.cut.log.out, self.emitter.routes[group.route].receiver, group)
 
     def worker_cut(self, worker: Worker) -> None:
-        """All that a worker answered from now on is of the next interval."""
+        """Note a worker's cut: its answers from now on belong to the next interval."""
         worker.cutting = False
         if not any(w.cutting for w in self.workers.all):
             self.on_error.cut()
 
     def worker_saved(self, worker: Worker, saved: m.Saved) -> None:
-        """What a worker had is on disk."""
+        """Note that a worker's part is on disk."""
         assert self.cut is not None
         worker.saving = False
         part = self.cut.part
@@ -201,7 +201,7 @@ class Commits:
         self.workers.retire_if_done(worker)
 
     def committed(self) -> None:
-        """The commit is durable: now files may be merged."""
+        """Note that the commit is durable: now files may be merged."""
         count = 0 if self.merging else store.to_merge([size for _, size in self.files])
         if count:
             self.merging = True
@@ -229,8 +229,8 @@ class Commits:
         table = changed if spec.place.executor == 0 else []  # all have the same
         cut = self.cut = _Cut(commit.number, part, dict(self.emitter.sent), table)
         cut.part.guilty = list(workers.convicted)
-        # What a worker has in hand is processed before its cut, as its state must fit; without
-        # any state it is simply done again.
+        # A worker with state finishes what it has in hand before its cut, because the saved state
+        # must match. Without state, what is in hand is simply repeated.
         stateful = spec.kind != "operator" or spec.keyed or commit.hold
         if not stateful:
             cut.log.own += [(payload, shard) for payload, shard, _ in workers.in_hand()]
@@ -258,7 +258,7 @@ class Commits:
         worker.link.send(m.encode(m.Save(commit.number, path, commit.hold, commit.last)))
 
     def _save(self, cut: _Cut) -> None:
-        """All that belongs to the commit is here: write it, and tell the driver."""
+        """Write the commit, which is complete here, and tell the driver."""
         cut.writing = True
         letters = self.on_error.take_cut()
         log, name = cut.log, f"{cut.number}.{self.spec.epoch}.log"
@@ -299,7 +299,7 @@ class Commits:
 
 
 def _merger(out: Path, files: list[Path], everything: bool) -> "subprocess.Popen[str]":
-    """A process that merges files, as that takes CPU."""
+    """Start a process that merges files, because merging takes CPU."""
     command = [sys.executable, "-m", "sojourn.engine.worker.compact", str(out), *map(str, files)]
     command.append(f"--parent={os.getpid()}")
     if everything:
@@ -309,8 +309,8 @@ def _merger(out: Path, files: list[Path], everything: bool) -> "subprocess.Popen
 
 
 def _size(merger: "subprocess.Popen[str] | None") -> int:
-    """What it has made, in bytes, once it is done; 0 if it could not, which costs nothing but the
-    files that stay."""
+    """Wait for a merger and return the size of its file, in bytes. It is 0 if the merge failed;
+    then only the old files stay."""
     assert merger is not None
     said, error = merger.communicate()
     if merger.returncode == -signal.SIGKILL:

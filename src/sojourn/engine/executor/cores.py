@@ -1,4 +1,4 @@
-"""The CPU that an executor's machine gives it, by which the emitter leaves some to others."""
+"""The CPU that an executor's machine gives it. The emitter uses it to leave some to others."""
 
 import os
 from pathlib import Path

@@ -1,10 +1,10 @@
 """The single exit of an executor: gathers what workers emit and sends it as bundles.
 Fed by the workers; writes rows to the Spark task, and feedback to the channel.
 
-While the way out is free, every group goes at once; while it is not, groups for the same receiver
+While the way out is free, every group goes at once. While it is not, groups for the same receiver
 grow together. So bundles are single tuples under light load and hundreds under heavy load. The way
-is free as long as Spark has taken all but a few of the rows sent, which the task tells, and rested
-for a while after each that was not full: a row costs Spark far more than its bytes."""
+is free while Spark has taken all but a few of the rows sent, as the task tells, and once it has
+rested after a row that was not full: a row costs Spark far more than its bytes."""
 
 import sys
 import time
@@ -21,8 +21,8 @@ from sojourn.engine.wire.layout import Route, next_partition
 from sojourn.engine.wire.spec import WINDOW
 from sojourn.settings import REST_S
 
-_ROW = 7  # what a row costs all processes together, over the time until it is taken: measured
-_SHARE = 0.75  # of the machine that may be busy with rows
+_ROW = 7  # measured: CPU that a row costs all processes, over the time until it is taken
+_SHARE = 0.75  # share of the machine that may be busy with rows
 _SMOOTH = 0.05
 _BUNDLE_BYTES = 1 << 18
 _LOOP_BOUND = 8  # feedback that may wait at all, in queues of full size
@@ -37,21 +37,21 @@ class _Growing:
 
 
 def rests(senders: int, cores: float) -> float:
-    """For how many times as long as a row takes to be taken a way out is to rest after it, so that
-    the rows of so many executors leave some of the machine to what is in them."""
+    """How long a way out must rest after a row, as a multiple of the time until the row is taken.
+    The rest keeps the rows of all senders from using the whole machine; operators need some."""
     return _ROW * senders / (_SHARE * cores)
 
 
 To = tuple[str, int, bool]
-"""An executor of a vertex, by the plain way or as feedback."""
+"""An executor of a vertex, reached by the plain way or as feedback."""
 
 
 class Emitter:
     """Outgoing bundles by receiver, oldest first. Every row carries the interval it is sent in and
     its number on its way; `sent` has the last number of each way. A row is kept until its receiver
-    has confirmed it, as a commit may have to log it. `queue` is how much may wait, in tuples and in
-    bytes; `max_rest_s`, how long because the way out rests, which it does for `rest` times as long
-    as a row takes, and once for what is sent to many receivers at a time."""
+    has confirmed it, because a commit may have to log it. `queue` is how much may wait, in tuples
+    and in bytes. The way out rests for `rest` times as long as a row takes, at most `max_rest_s`;
+    it rests once after rows to many receivers at a time."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Emitter:
         self.rows_bytes = 0
         self.window = 0
         self.free_at = 0.0
-        self.since = 0.0  # the first of what waits came
-        self.took_s = 0.0  # a row to be taken, smoothed
+        self.since = 0.0  # when the first of what waits came
+        self.took_s = 0.0  # how long a row takes to be taken, smoothed
         self.sent_at: deque[float] = deque()
         self.count = 0
         self.bytes = 0
@@ -90,17 +90,17 @@ class Emitter:
         self.unconfirmed_bytes = 0
 
     def open(self) -> None:
-        """A batch of Spark's begins."""
+        """Note that a batch of Spark's begins."""
         self.window = WINDOW
         self.sent_at.clear()
 
     def shut(self) -> None:
-        """Nothing may be sent until the next batch."""
+        """Send nothing until the next batch."""
         self.window = 0
         self.sent_at.clear()
 
     def taken(self, rows: int) -> None:
-        """Spark has taken so many."""
+        """Note that Spark has taken that many rows."""
         self.window += rows
         sent_s = 0.0
         for _ in range(min(rows, len(self.sent_at))):
@@ -109,8 +109,8 @@ class Emitter:
             self.took_s += _SMOOTH * (time.monotonic() - sent_s - self.took_s)
 
     def due(self, asked: bool, more_soon: bool) -> float | None:
-        """When what waits, or what is `asked` for, can be sent, if it only waits for the way to
-        have rested or for more that comes soon."""
+        """When what waits, or what is `asked` for, can be sent, if it only waits for the way's rest
+        to end or for more that comes soon."""
         if self.hold or not (self.waiting or asked):
             return None
         loops = any(self.routes[route].feedback for route, _ in self.waiting)
@@ -139,7 +139,7 @@ class Emitter:
         if not self.waiting:
             self.since = time.monotonic()
         for group in groups:
-            if not self.routes[group.route].broadcast:  # which is no load
+            if not self.routes[group.route].broadcast:  # a broadcast is no load
                 self.meter.sent(self.routes[group.route].edge, len(group.payloads))
             executor = group.executor
             if executor < 0:
@@ -156,13 +156,13 @@ class Emitter:
                 yield self.routes[route].receiver, growing.bundle
 
     def confirmed(self, to: To, number: int) -> None:
-        """Rows up to this one have come."""
+        """Note that rows up to this one have come."""
         rows = self.unconfirmed.get(to)
         while rows and rows[0][0] <= number:
             self.unconfirmed_bytes -= rows.popleft()[1].bytes
 
     def pass_on(self, row: bytes) -> None:
-        """Send on feedback, down from the top. It goes before what the source reads; a loop that
+        """Send feedback on from the source level. It goes before what the source reads. A loop that
         gains more than it loses ends the topology before it takes all memory."""
         self.rows.append(row)
         self.rows_bytes += len(row)
@@ -170,15 +170,15 @@ class Emitter:
         if len(self.rows) > _LOOP_BOUND * tuples or self.rows_bytes > _LOOP_BOUND * size:
             raise Fault(
                 f"feedback grows without bound: {len(self.rows)} bundles of {self.rows_bytes} "
-                "bytes wait; a loop must lose more tuples than it gains, or have room for a burst: "
+                "bytes wait; a loop must lose more tuples than it gains, or have room for a burst; "
                 "raise spark.sojourn.maxQueue or maxQueueBytes",
                 True,
             )
 
     def flush(self, link: Link | None, more_soon: bool = False) -> None:
-        """Send while the way out is free, but wait for more that comes soon: it would wait through
-        the rest after what is sent without it. While all is held, send only what is under way
-        already."""
+        """Send while the way out is free, but wait for more that comes soon: otherwise that would
+        have to wait until the rest is over. While all is held, send only what is already under
+        way."""
         while self.rows and link is not None and self.window > 0:
             row = self.rows.popleft()
             self.rows_bytes -= len(row)
@@ -200,7 +200,7 @@ class Emitter:
             self.free_at = now + rest_s
 
     def _send_next(self, key: tuple[int, int], link: Link | None) -> None:
-        """The oldest bundle of one receiver."""
+        """Send the oldest bundle of one receiver."""
         route = self.routes[key[0]]
         queue = self.waiting[key]
         growing = queue.popleft()
@@ -231,7 +231,7 @@ class Emitter:
         return len(growing.bundle.payloads) >= self.max_bundle or growing.bytes >= _BUNDLE_BYTES
 
     def _append(self, queue: deque[_Growing], group: m.Group) -> None:
-        """Add tuples to the youngest bundle, and to new ones as each is full."""
+        """Add tuples to the newest bundle, and to a new one whenever it is full."""
         start, total = 0, len(group.payloads)
         traces = deque(group.traces)
         while start < total:

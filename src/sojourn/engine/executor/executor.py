@@ -1,9 +1,9 @@
 """An elastic executor: a process of its own per (topology, vertex, partition), with a receiver,
-workers and an emitter. It outlives Spark's batches, so that models, connections and state stay
-warm, and changes its number of workers without touching anyone else.
+workers and an emitter. It outlives Spark's batches, so models, connections and state stay warm. It
+changes its number of workers without touching other executors.
 
-One thread turns one loop over sockets: the Spark task's, the workers', the channel's. Started by
-the first task of its partition; ends when the driver says so or is gone."""
+One thread runs one loop over sockets: the Spark task's, the workers', the channel's. The first task
+of its partition starts it. It ends when the driver says so or is gone."""
 
 import os
 import signal
@@ -38,7 +38,7 @@ _EARLY_ROWS = 16  # rows that may wait until we have made our cut
 
 
 class WorkerDied(Fault):
-    """A worker died and cannot be replaced here; perhaps because of a tuple it had in hand."""
+    """A worker died and cannot be replaced here. A tuple it had in hand may be the cause."""
 
     def __init__(self, error: str, suspects: list[m.Suspect]) -> None:
         super().__init__(error)
@@ -116,7 +116,7 @@ class ElasticExecutor:
         self.loop.add(self.channel.monitor, self.channel.read_monitor)
 
     def run(self) -> None:
-        """Until finished, or the driver is gone."""
+        """Run until finished, or until the driver is gone."""
         place = self.spec.place
         self.channel.send(
             m.Hello(
@@ -152,8 +152,8 @@ class ElasticExecutor:
             self.channel.close()
 
     def _follow_up(self) -> None:
-        """What follows from what was read: send, report, go on with a commit. The channel's
-        descriptors signal changes only, so what is there must be looked for, and followed up."""
+        """Act on what was read: send, report, go on with a commit. The channel's descriptors signal
+        only changes, so this must look for what has come, and act on it."""
         seen = -1
         while self.channel.received != seen:
             seen = self.channel.received
@@ -192,14 +192,14 @@ class ElasticExecutor:
 
     def _begin(self) -> None:
         """Start workers, once there is a task and it is known where to go on."""
-        # The first batch may be over before all that has come about.
+        # The first batch may be over before all that has happened.
         attached = self.batches.number is not None
         if attached and self.welcome is not None and not self.workers.all:
             self.emitter.interval = self.receiver.interval = self.welcome.commit
             self._resize()
 
     def _go_on(self) -> None:
-        """Spark's next batch has begun, and what was held for the end of the last one goes on."""
+        """Go on with what was held for the end of the last batch: Spark's next one has begun."""
         self.workers.hold = self.emitter.hold = False
         if self.spec.kind == "source":
             for worker in self.workers.all:
@@ -214,8 +214,8 @@ class ElasticExecutor:
         self.workers.put(bundle)
 
     def _hold_back(self) -> None:
-        """Read from the task, or ask the source for more, only while there is room: the sockets
-        and Spark's buffers behind them carry the pressure back."""
+        """Read from the task, or ask the source for more, only while there is room. The sockets and
+        Spark's buffers behind them carry the back-pressure."""
         spec, task, emitter = self.spec, self.receiver.task, self.emitter
         full = (
             self.workers.waiting >= spec.max_queue
@@ -233,7 +233,7 @@ class ElasticExecutor:
         if spec.kind == "source":
             self.credit.renew(full)
         elif task is not None:
-            # While all is held nothing drains, and the end of the batch must still be read.
+            # While all is held nothing drains, but the end of the batch must still be read.
             full = full and not self.workers.hold
             self.loop.pause(task, full or not self.receiver.open)
 
@@ -315,8 +315,8 @@ class ElasticExecutor:
             self.commits.resume(self.welcome)
 
     def _worker_gone(self, worker: Worker) -> None:
-        """A worker died. Without a key its tuples are given to others; with one, state is lost
-        with it, and the topology goes back to the last commit."""
+        """Handle a worker's death. Without a key, its tuples are given to others. With a key, its
+        state is lost, and the topology goes back to the last commit."""
         spec = self.spec
         if self.finish_at is not None:
             self.workers.all.remove(worker)
@@ -333,15 +333,15 @@ class ElasticExecutor:
         self._resize()
 
     def _give_up(self, item: Item) -> None:
-        """A tuple is not processed, because it kills its workers."""
+        """Give up a tuple that kills its workers."""
         payload, _, trace = item
         self.on_error.give_up(payload)
         if trace is not None:
             self.tracing.ended(trace.root, trace.id)
 
     def _resize(self) -> None:
-        """As many workers as wanted; while a thread's death is not cleared up one thread works
-        alone, so that the culprit is known."""
+        """Have as many workers as wanted. While a thread's death is not cleared up, one thread
+        works alone, so that the culprit is known."""
         alone = self.spec.host.threads and self.workers.watched
         self.workers.resize(1 if alone else self.wanted)
 

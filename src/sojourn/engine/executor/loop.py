@@ -1,4 +1,4 @@
-"""One thread's loop over sockets: calls back what is readable, sends what waits to be sent."""
+"""One thread's loop over sockets: calls back for what is readable, and sends what waits."""
 
 import selectors
 from collections.abc import Callable
@@ -8,14 +8,14 @@ from sojourn.engine.wire.bundle import Link
 
 
 class Loop:
-    """Watched descriptors and what to call when one is readable. A link can be paused: it is
-    then not read, so that pressure builds up behind it, but still written."""
+    """Watched descriptors, and what to call when one is readable. A link can be paused: it is then
+    not read, so that back-pressure builds up, but is still written."""
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
         self.callbacks: dict[Any, Callable[[], None]] = {}
         self.paused: set[Any] = set()
-        self.links: dict[Link, int] = {}  # and what each is watched for
+        self.links: dict[Link, int] = {}  # what each is watched for
 
     def add(self, fileobj: Any, callback: Callable[[], None]) -> None:
         """Watch a descriptor."""
@@ -31,7 +31,7 @@ class Loop:
         self.paused.discard(fileobj)
 
     def pause(self, link: Link, paused: bool) -> None:
-        """Read a link no longer, or again."""
+        """Stop reading a link, or read it again."""
         if paused:
             self.paused.add(link)
         else:

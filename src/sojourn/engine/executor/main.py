@@ -1,6 +1,7 @@
 """`python -m sojourn.engine.executor.main FD`: the nursery, which forks an elastic executor for
-every request that comes over the socket it inherits. A request is the socket the executor is to
-listen on, and one from which to read its spec. It ends when nobody is left to make one."""
+every request that comes over the socket it inherits. A request holds the socket that the executor
+listens on, and one from which it reads its spec. The nursery ends when nobody is left to make
+requests."""
 
 import gc
 import os

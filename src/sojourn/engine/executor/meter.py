@@ -1,5 +1,5 @@
-"""What an executor counts: arrivals, service, emissions. Sums only ever grow; the driver takes
-differences, so that a report that is late or lost costs nothing."""
+"""What an executor counts: arrivals, service, emissions. Sums only ever grow, and the driver takes
+differences, so a late or lost report costs nothing."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,11 +32,11 @@ class Meter:
     lag_s: float = 0.0
 
     def begin(self) -> None:
-        """A batch begins: what arrives next was held up between the batches."""
+        """Note that a batch begins: what arrives next was held up between the batches."""
         self.rush.hold_up()
 
     def arrived(self, count: int, now_s: float) -> None:
-        """That many tuples came at once: one gap since the last, and none between them."""
+        """Count tuples that came at once: one gap since the last arrival, and none between them."""
         self.arrivals += count
         gap_s = self.rush.gap_s(now_s)
         if gap_s is not None:
@@ -45,7 +45,8 @@ class Meter:
             self.gap_s2 += gap_s * gap_s
 
     def read(self, count: int, gap_s: float, gap_s2: float) -> None:
-        """A source read that many, with these moments of the gaps between intended arrivals."""
+        """Count tuples that a source read, with the moments of the gaps between intended
+        arrivals."""
         self.arrivals += count
         self.served += count
         self.gaps += count
@@ -53,25 +54,25 @@ class Meter:
         self.gap_s2 += gap_s2
 
     def schedule(self, intended_s: float, now_s: float) -> None:
-        """What a source has just read was intended for then."""
+        """Note the intended time of what a source has just read."""
         self.intended_s, self.lag_s = intended_s, now_s - intended_s
 
     def behind_s(self, held: bool, now_s: float) -> float | None:
-        """How far a source is behind its intended arrivals: as it was when it last read, and
-        growing while it is held back."""
+        """How far a source is behind its intended arrivals. The figure is from when it last read,
+        and grows while it is held back."""
         if self.intended_s is None:
             return None
         return max(0.0, now_s - self.intended_s if held else self.lag_s)
 
     def served_some(self, count: int, timed: int, seconds: float, squares: float) -> None:
-        """A worker has processed that many, with these moments of service time of some."""
+        """Count tuples that a worker processed, with the moments of the service times of some."""
         self.served += count
         self.timed += timed
         self.service_s += seconds
         self.service_s2 += squares
 
     def served_behind(self, stages: list[tuple[int, float, float]]) -> None:
-        """What the stages of a chain behind its head have done."""
+        """Count what the stages of a chain behind its head have done."""
         before = self.stages or [(0, 0.0, 0.0)] * len(stages)
         self.stages = [
             (a + served, b + total, c + squares)
@@ -79,10 +80,10 @@ class Meter:
         ]
 
     def sent(self, edge: str, count: int) -> None:
-        """That many tuples went out over an edge."""
+        """Count tuples that went out over an edge."""
         self.emitted[edge] += count
 
     def employs(self, processors: int, now_s: float) -> None:
-        """So many processors are there from now on."""
+        """Note how many processors there are from now on."""
         self.processor_s += self.processors * (now_s - self.processors_since_s)
         self.processors, self.processors_since_s = processors, now_s

@@ -1,5 +1,5 @@
-"""What becomes of tuples that cannot be processed: `on_error` says whether the topology fails, they
-are dropped, or put aside in JSONL files under the checkpoint. All are counted."""
+"""What happens to tuples that cannot be processed. `on_error` says whether the topology fails, or
+they are dropped, or they are written to JSONL files under the checkpoint. All are counted."""
 
 import subprocess
 import sys
@@ -24,8 +24,8 @@ class Fault(Exception):
 
 
 class OnError:
-    """The outcome of failures at one executor. Files are opened by the first dead letter, so that
-    most executors leave none."""
+    """The outcome of failures at one executor. The first dead letter opens the file, so most
+    executors leave none."""
 
     def __init__(self, spec: ExecutorSpec, meter: Meter) -> None:
         self.spec, self.meter = spec, meter
@@ -34,25 +34,25 @@ class OnError:
         self.made_cut: Callable[[], Staged] = Staged
 
     def cut(self) -> None:
-        """All failures of the interval are known."""
+        """Make the cut: all failures of the interval are known."""
         if self.sink is not None:
             self.made_cut = self.sink.cut()
         later, self.later = self.later, []
         self._write(later)
 
     def take_cut(self) -> Callable[[], Staged]:
-        """What makes the interval's dead letters durable."""
+        """A function that makes the interval's dead letters durable."""
         made, self.made_cut = self.made_cut, Staged
         return made
 
     def close(self) -> None:
-        """The topology stops."""
+        """Close the file: the topology stops."""
         if self.sink is not None:
             self.sink.close()
 
     def failed(self, letters: list[m.DeadLetter], after_cut: bool = False) -> None:
-        """User code raised for these, and is to go on. They wait, if they are of the interval
-        after a cut that is not complete yet."""
+        """Handle tuples for which user code raised, and go on. They wait if they belong to the
+        interval after a cut that is not complete yet."""
         self.meter.dropped += len(letters)
         if after_cut:
             self.later += letters
@@ -60,7 +60,7 @@ class OnError:
             self._write(letters)
 
     def give_up(self, payload: bytes) -> None:
-        """A tuple kills its workers."""
+        """Handle a tuple that kills its workers."""
         if self.spec.on_error == "fail":
             what = f"{self.spec.kind} {self.spec.place.vertex!r}"
             raise Fault(f"{what}: processing {_shown(payload)} killed its worker twice", True)
@@ -78,7 +78,7 @@ class OnError:
 
 
 def _shown(payload: bytes) -> str:
-    """What a tuple is, found out by a process of its own, as it may kill that too."""
+    """A tuple as text. A process of its own finds it out, because the tuple may kill that too."""
     code = "import pickle, sys; print(repr(pickle.load(sys.stdin.buffer))[:200])"
     try:
         told = subprocess.run(

@@ -1,6 +1,6 @@
-"""The entrance of an executor: lets in the Spark task of each batch, once it has shown the secret,
-opens the rows it sends, counts them and hands on their bundles. Feeds the workers' queues, and the
-emitter with how many rows Spark has taken."""
+"""The entrance of an executor. It lets in the Spark task of each batch once the task has shown the
+secret. It opens the rows that the task sends, counts them, and hands on their bundles. Feeds the
+workers' queues, and tells the emitter how many rows Spark has taken."""
 
 import contextlib
 import hmac
@@ -22,20 +22,20 @@ _log = logging.getLogger("sojourn")
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Who is told of a batch."""
+    """What to call when something happens to a batch."""
 
     begun: Callable[[int], None]  # a task came for it
     ended: Callable[[], None]  # all of the batch's rows have come
-    taken: Callable[[int], None]  # so many rows of ours are with Spark
+    taken: Callable[[int], None]  # Spark has taken that many of our rows
     gone: Callable[[], None]  # the task has closed its end
 
 
 class Receiver:
-    """One task at a time: a link for rows both ways, and one on which it tells what was taken,
-    heard also while no more rows are read.
+    """One task at a time, with two links: one for rows both ways, and one on which it tells how
+    many rows were taken. The second is read even while no more rows are.
 
     Rows are counted by the way they come. A row whose sender is one cut ahead of us waits until we
-    have made ours."""
+    have made our cut."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Receiver:
         self.open = False  # whether bundles can be handed on
         self.interval = 0
         self.got: dict[Way, int] = {}
-        self.untold_bytes = 0  # of rows whose senders keep them still
+        self.untold_bytes = 0  # bytes of rows that their senders still keep
         self.early: list[Row] = []
         loop.add(listener, self._accept)
 
     @property
     def received(self) -> int:
-        """Rows that have come, ever."""
+        """How many rows have ever come."""
         return sum(self.got.values()) + len(self.early)
 
     def told(self) -> list[tuple[int, bool, int]]:
@@ -94,7 +94,8 @@ class Receiver:
         self.task = self.counts = None
 
     def close(self) -> None:
-        """Let in nobody any more: a task that comes starts another executor. Safe to call twice."""
+        """Let in nobody any more. A task that comes later starts another executor. Safe to call
+        twice."""
         if self.listener.fileno() < 0:
             return
         self.loop.remove(self.listener)
@@ -142,14 +143,14 @@ class Receiver:
             self.take(frames)
 
     def take(self, frames: list[bytes]) -> None:
-        """What the task has sent: rows, and perhaps that the batch is over."""
+        """Take what the task has sent: rows, and perhaps the end of the batch."""
         for frame in frames:
             if frame == END:
                 self.callbacks.ended()
                 continue
             opened = self.seal.opened(frame)
             if opened is None:
-                _log.warning("a row of %d bytes that is not ours is left out", len(frame))
+                _log.warning("ignoring a row of %d bytes that is not ours", len(frame))
             else:
                 self.untold_bytes += len(frame)
                 self.hand_on(opened)

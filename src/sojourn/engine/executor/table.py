@@ -1,6 +1,6 @@
-"""What was broadcast to an operator: of each key the newest value, pickled, as all its workers have
+"""What was broadcast to an operator: the newest value of each key, pickled, as all its workers have
 it. Fed by the executor with what comes; feeds new workers with all of it, and commits with what has
-changed. All executors of an operator get the same, so that the first one's is saved for all."""
+changed. All executors of an operator get the same, so only the first one's table is saved."""
 
 from collections.abc import Iterable
 
@@ -15,12 +15,12 @@ class Table:
         self.changed: dict[bytes, m.Change] = {}
 
     def load(self, saved: Iterable[m.Change], anew: bool) -> None:
-        """What the last commit had; with `anew` the next one saves it again."""
+        """Load what the last commit had. With `anew`, the next one saves it again."""
         self.entries = {entry[0]: entry for entry in saved}
         self.changed = dict(self.entries) if anew else {}
 
     def take(self, payloads: Iterable[bytes]) -> list[m.Change]:
-        """What has come, in order."""
+        """Take what has come, in order."""
         changes = [m.decode_change(payload) for payload in payloads]
         for change in changes:
             identity = change[0]

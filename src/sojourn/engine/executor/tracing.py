@@ -1,9 +1,9 @@
-"""What an executor tells the driver of tracked trees: gathered for a moment, and in the driver's
-time. Fed by workers, whose times are of this machine's steady clock; feeds the tracker.
+"""What an executor tells the driver about tracked trees: gathered for a moment, and in the driver's
+time. Fed by workers, whose times are those of this machine's steady clock; feeds the tracker.
 
-Steady clocks do not step, but each machine has its own. One that runs on the driver's machine
-shares the driver's; all others ask for it every now and then, and take the answer that was quickest
-as the measure of the difference."""
+Steady clocks do not step, but each machine has its own. An executor on the driver's machine shares
+the driver's clock. All others ask for its time now and then, and measure the difference by the
+answer that came quickest."""
 
 import time
 
@@ -22,12 +22,12 @@ class Tracing:
         self.roots: list[m.Root] = []
         self.acks: list[m.Ack] = []
         self.due: float | None = None
-        self.ahead_s: float | None = None  # the driver's clock over ours
+        self.ahead_s: float | None = None  # how far the driver's clock is ahead of ours
         self.ask_at: float | None = None
         self.quickest_s = float("inf")
 
     def note(self, roots: list[m.Root], acks: list[m.Ack]) -> None:
-        """Take up what a worker tells."""
+        """Take what a worker tells."""
         if roots or acks:
             self.roots += roots
             self.acks += acks
@@ -35,11 +35,12 @@ class Tracing:
                 self.due = time.monotonic() + _REPORT_S
 
     def ended(self, root: int, value: int) -> None:
-        """A tracked tuple will not be processed."""
+        """Note that a tracked tuple will not be processed."""
         self.note([], [m.Ack(root, value, time.monotonic())])
 
     def learn(self, answer: m.Time) -> None:
-        """The driver has told its time; at the first answer, whether its clock is ours."""
+        """Learn from an answer of the driver's clock. The first answer tells whether its clock is
+        ours."""
         now = time.monotonic()
         if answer.same_clock:
             self.ahead_s, self.ask_at = 0.0, None
@@ -75,6 +76,6 @@ class Tracing:
 
     @property
     def next_s(self) -> float | None:
-        """When something is to be done."""
+        """When there is something to do next."""
         times = (self.due if self.ahead_s is not None else None, self.ask_at)
         return min((t for t in times if t is not None), default=None)

@@ -1,10 +1,11 @@
 """An executor's workers and their queues. Fed with tuples by the receiver; hands their results
 to the emitter.
 
-Without a key all workers share one queue, which is what M/M/k means; with one, every shard belongs
-to a worker (the second tier of the map; the first, key to shard, is fixed). A shard moves so:
-its routing pauses, a label goes down the old worker's queue, when it surfaces the state is handed
-over, the map changes and what came meanwhile follows. Per-key order holds throughout."""
+Without a key, all workers share one queue, which is what M/M/k means. With a key, every shard
+belongs to a worker (the second tier of the map; the first, key to shard, is fixed). To move a
+shard, its routing pauses and a label goes down the old worker's queue. When the label surfaces, the
+state is handed over, the map changes, and what came meanwhile follows. Per-key order holds
+throughout."""
 
 import hashlib
 import math
@@ -19,9 +20,9 @@ from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
 from sojourn.shards import evened, shares
 
-# How long a worker should be busy with what it is given at once. Below it, handing over tuples
-# one at a time would cost more than it gains; above it, tuples would wait behind one worker
-# while another is idle.
+# How long a worker should be busy with what it is given at once. If shorter, handing over tuples
+# would cost more than it gains. If longer, tuples would wait behind one worker while another is
+# idle.
 _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
 
@@ -29,7 +30,7 @@ Item = tuple[bytes, int, Trace | None]
 
 
 def digest(payload: bytes) -> bytes:
-    """By which a tuple is known again after a restart."""
+    """A digest by which a tuple is recognised after a restart."""
     return hashlib.blake2b(payload, digest_size=16).digest()
 
 
@@ -44,13 +45,13 @@ class Worker:
     retiring: bool = False
     shards: int = 0
     labels: int = 0
-    alone: bool = False  # what it has in hand is a suspect, and nothing else
+    alone: bool = False  # it has only a suspect in hand
     cutting: bool = False  # it was told of a cut and has not answered
-    saving: bool = False  # nor said that all is on disk
+    saving: bool = False  # it has not said that all is on disk
     saves_to: str = ""  # the name of the file
     due_s: float | None = None  # when its first timer is due, by the wall clock
     timers: int = 0
-    firing: bool = False  # it was told to, and has not answered
+    firing: bool = False  # it was told to fire timers, and has not answered
     loading: int = 0  # times that it was given state and has not said what timers came with it
     slots: int = 1  # tuples that it works on at once
     telling: deque[int] = field(default_factory=deque)  # sizes of broadcasts not taken up yet
@@ -67,9 +68,9 @@ class Move:
 class Workers:
     """Workers that come and go while tuples flow.
 
-    Tuples in `watched`, by their digest, may have killed a worker before the last restart: each is
-    given out alone, and those that are `guilty` not at all. With `slots`, a worker works on so many
-    tuples at once, and each counts as a processor."""
+    Tuples in `watched`, by their digest, may have killed a worker before the last restart. Each is
+    given out alone, and `guilty` ones not at all. With `slots`, a worker handles that many tuples
+    at once, and each counts as a processor."""
 
     def __init__(
         self,
@@ -136,18 +137,18 @@ class Workers:
 
     @property
     def answer_soon(self) -> bool:
-        """Whether quick workers have something in hand: it is worth waiting for their answers, to
-        send them on together."""
+        """Whether quick workers have something in hand: then it is worth waiting for their answers,
+        to send them on together."""
         return self.given > 0 and self.service_s < _GRAIN_S
 
     @property
     def due_s(self) -> float | None:
-        """When the first timer of a worker is due that can be told to fire it."""
+        """When the first timer is due, of the workers that can be told to fire."""
         due = [w.due_s for w in self.all if w.due_s is not None and self._can_fire(w)]
         return min(due, default=None)
 
     def queued(self) -> Iterator[Item]:
-        """What waits, in an order in which each shard's tuples stand as they came."""
+        """What waits, with each shard's tuples in the order in which they came."""
         queues = [w.queue for w in self.all] if self.keyed else [self.shared]
         for queue in queues:
             for item in queue:
@@ -227,8 +228,8 @@ class Workers:
         """Move shards until every worker that stays has its even share, and others none."""
         if not self.keyed:
             return
-        # A worker that is not ready yet gets no shard as long as another one can serve it; but
-        # at the start all wait for all, so that none loads what is another's a moment later.
+        # A worker that is not ready yet gets no shard while another one can serve it. But at the
+        # start all wait for all, so that none loads what is another's a moment later.
         staying = [w for w in self.all if not w.retiring and w.pid is not None]
         starting = any(w.pid is None and not w.retiring for w in self.all)
         if not staying or (starting and not self.owner):
@@ -245,7 +246,7 @@ class Workers:
             self._assign(shard, worker)
 
     def _heir(self, shard: int) -> Worker | None:
-        """Who has a shard, or is about to."""
+        """The worker that has a shard, or is about to."""
         return self.moves[shard].to if shard in self.moves else self.owner.get(shard)
 
     def _assign(self, shard: int, target: Worker) -> None:
@@ -265,14 +266,14 @@ class Workers:
             self._give(owner)
 
     def ready(self, worker: Worker, pid: int) -> None:
-        """A worker takes tuples from now on."""
+        """Note that a worker takes tuples from now on."""
         worker.pid = pid
         self.balance()
         self.pump()
         self.retire_if_done(worker)
 
     def taken(self, worker: Worker, given: m.GiveShard) -> None:
-        """A label has surfaced: hand the shard over."""
+        """Hand a shard over: its label has surfaced."""
         shard = given.shard
         move = self.moves.pop(shard)
         worker.labels -= 1
@@ -288,12 +289,12 @@ class Workers:
             self.balance()
 
     def told(self, worker: Worker, timers: m.Timers) -> None:
-        """A worker says what timers it has, perhaps as it has taken up state."""
+        """Note what timers a worker has, perhaps because it has loaded state."""
         worker.due_s, worker.timers = timers.due_s, timers.timers
         worker.loading -= timers.loaded
 
     def done(self, worker: Worker, done: m.Done) -> list[Item]:
-        """A worker has answered; returns what it was given."""
+        """Note that a worker has answered. Returns what it was given."""
         items = worker.given[done.place]
         del worker.given[done.place]
         worker.alone = False
@@ -312,8 +313,8 @@ class Workers:
         return items
 
     def lost(self, worker: Worker) -> list[Item]:
-        """A worker died without a key: what it had goes back to the front, to be given out one
-        at a time. Returns the tuples that have now cost a second worker."""
+        """Handle the death of a worker without a key: what it had goes back to the front, to be
+        given out one at a time. Returns the tuples that have now cost a second worker."""
         self.all.remove(worker)
         guilty = []
         chunks = list(worker.given)
@@ -335,8 +336,8 @@ class Workers:
         return guilty
 
     def suspected(self, worker: Worker | None) -> list[m.Suspect]:
-        """The tuples that a worker was busy with, or any of them, as threads die together: one may
-        have killed it."""
+        """The tuples that a worker was busy with; one may have killed it. Without a worker, those
+        of all, because threads die together."""
         busy = self.all if worker is None else [worker]
         begun = None if self.slots else 1
         in_hand = [item for w in busy for chunk in islice(w.given, begun) for item in chunk]
@@ -386,7 +387,7 @@ class Workers:
             continue
 
     def _give_one(self, worker: Worker) -> bool:
-        """The next helping, or the label that stands first in the queue. Whether that was
+        """Give the next helping, or the label that is first in the queue. Returns whether that was
         possible."""
         queue = worker.queue
         first = queue[0]
@@ -450,7 +451,7 @@ class Workers:
         return bool(self.watched) and digest(item[0]) in self.watched
 
     def _is_guilty(self, item: Item) -> bool:
-        """Whether it is the very tuple that was found guilty, not only one of its like."""
+        """Whether this is the very tuple that was found guilty, not only an equal one."""
         if not self.guilty:
             return False
         known = digest(item[0])
@@ -463,7 +464,7 @@ class Workers:
         return True
 
     def retire_if_done(self, worker: Worker) -> None:
-        """Let a worker go that is to leave and has nothing left to do."""
+        """Let a retiring worker go if it has nothing left to do."""
         busy = worker.given or worker.labels or (self.keyed and (worker.queue or worker.shards))
         busy = busy or worker.saving
         if worker.retiring and worker in self.all and not busy:

@@ -1,6 +1,6 @@
-"""Java's archive of the classes that Spark loads, whose loading takes much of a start. The first
-session of a machine has it written when its Java ends; later ones begin with it, and so do the
-Spark executors of a cluster on the same machine. Used by the session."""
+"""Java's archive of the classes that Spark loads. Loading them takes much of a start. The first
+session on a machine has the archive written when its Java ends. Later sessions begin with it, and
+so do the Spark executors of a cluster on the same machine. Used by the session."""
 
 import hashlib
 import os
@@ -12,18 +12,18 @@ import pyspark
 from sojourn import durable
 from sojourn.errors import InputError
 
-MAGIC = bytes.fromhex("a8ab0bf0")  # Java writes it last, so that a file that has it is whole
+MAGIC = bytes.fromhex("a8ab0bf0")  # Java writes it last, so a file that has it is complete
 KEPT = 3
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def class_options(java_home: Path, cache: Path) -> tuple[str, str]:
-    """The options with which a Java machine writes an archive, and those with which it uses one,
-    of which one is empty; both are where this cannot be."""
+    """The options to write an archive, and the options to use one. One of the two is empty. Both
+    are empty where archives are not possible."""
     home = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
     jars, release = home / "jars", java_home / "release"
     if not (java_home / "lib" / "server" / "classes.jsa").exists() or not release.exists():
-        return "", ""  # a Java that cannot, or another layout of its files
+        return "", ""  # this Java has no archives, or another layout of files
     conf = Path(os.environ.get("SPARK_CONF_DIR", home / "conf"))
     if "SPARK_DIST_CLASSPATH" in os.environ or (conf.is_dir() and any(conf.iterdir())):
         return "", ""  # Java archives no classes where the path has directories with files
@@ -33,7 +33,7 @@ def class_options(java_home: Path, cache: Path) -> tuple[str, str]:
         key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
         return _options(folder, key)
     except (OSError, InputError):
-        return "", ""  # nowhere to keep it: a start takes longer, and all else is the same
+        return "", ""  # nowhere to keep it: starts take longer, nothing else changes
 
 
 def _options(folder: Path, key: str) -> tuple[str, str]:
@@ -54,7 +54,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _remove_old(folder: Path) -> None:
-    """Archives of a Java or Spark that was here before, and what was never finished."""
+    """Remove archives of another Java or Spark, and unfinished ones."""
     archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime)
     for path in (*archives[:-KEPT], *folder.glob("*.new")):
         path.unlink(missing_ok=True)

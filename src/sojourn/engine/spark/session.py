@@ -1,5 +1,6 @@
-"""The Spark session a topology runs in: made with what Real-Time Mode and Python need of it, or the
-user's own, checked for the same. Fed by `start`; the reasons are in docs/engine.md."""
+"""The Spark session that a topology runs in. It is made with the settings that Real-Time Mode and
+Python need; a user's own session is checked for the same. Fed by `start`; the reasons are in
+docs/engine.md."""
 
 import contextlib
 import logging
@@ -22,7 +23,8 @@ from sojourn.errors import InputError
 from sojourn.units import parse_duration
 
 _log = logging.getLogger("sojourn")
-# Fixed when a session starts: a session that has others cannot be used. `sojourn conf` prints them.
+# Fixed when a session starts: a session with other values cannot be used. `sojourn conf` prints
+# them.
 AT_START = {
     "spark.python.udf.pipelined.enabled": "true",
     "spark.python.unix.domain.socket.enabled": "true",
@@ -33,8 +35,8 @@ AT_START = {
 }
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 _EXECUTORS = "spark.executor.extraJavaOptions"
-# Java's second compiler takes half of the CPU of a Java machine's first minutes, when a start or a
-# recovery should be quick, and gains little where rows are only passed on.
+# Java's second compiler takes half of the CPU in a Java machine's first minutes, when a start or a
+# recovery should be quick. It gains little where rows are only passed on.
 _QUICK = "-XX:TieredStopAtLevel=1"
 # Can be set on a running session.
 PER_QUERY = {
@@ -45,22 +47,22 @@ PER_QUERY = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-# A session can be used without them; with them starts and recoveries take seconds less.
+# A session can do without these, but with them starts and recoveries take seconds less.
 QUICK = {
     "spark.python.daemon.module": "sojourn.engine.spark.daemon",
-    "spark.python.task.killTimeout": "100ms",  # a task that was cancelled holds its slot so long
+    "spark.python.task.killTimeout": "100ms",  # how long a cancelled task holds its slot
 }
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "FATAL",  # failures are told by the supervisor, with their cause
+    "spark.log.level": "FATAL",  # the supervisor reports failures, with their cause
 }
 
 
 def session(
     spark: SparkSession | None, master: str | None, slots: int, name: str, batch_s: float
 ) -> SparkSession:
-    """A session that can run a query of so many slots."""
+    """A session that can run a query with that many slots."""
     own = False
     if spark is None:
         cache = Path.home() / ".cache" / "sojourn"
@@ -98,8 +100,8 @@ def session(
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """What a session of your own needs: `sj.configure(SparkSession.builder).getOrCreate()`. With
-    spark-submit, give it what `sojourn conf` prints."""
+    """Set what a session of your own needs: `sj.configure(SparkSession.builder).getOrCreate()`. For
+    spark-submit, `sojourn conf` prints the same settings."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for key, value in {**QUICK, **AT_START}.items():
         builder = builder.config(key, value)
@@ -111,15 +113,15 @@ def _check(spark: SparkSession) -> None:
     missing = [f"{key}={value}" for key, value in AT_START.items() if given.get(key) != value]
     if missing:
         raise InputError(
-            "the Spark session was made without what a topology needs, and cannot be given it any "
-            "more. Make it with sojourn.configure(SparkSession.builder), or let Sojourn make it, "
-            f"or give spark-submit: {' '.join(f'--conf {one}' for one in missing)}"
+            "the Spark session lacks settings that a topology needs, and that can only be set when "
+            "it is made. Make it with sojourn.configure(SparkSession.builder), or let Sojourn make "
+            f"it, or give spark-submit: {' '.join(f'--conf {one}' for one in missing)}"
         )
 
 
 def _plain(builder: Any) -> SparkSession:
-    """A session without the extensions that Spark finds on its path: to load those of MLlib takes
-    a second."""
+    """A session without the extensions that Spark finds on its path: loading those of MLlib takes a
+    second."""
     conf = SparkConf()
     for key, value in builder._options.items():
         conf.set(key, value)
@@ -142,7 +144,8 @@ def _warm_up(spark: SparkSession) -> None:
 
 @contextlib.contextmanager
 def _java_options(options: str) -> Iterator[None]:
-    """What the driver's Java gets if it is started now; a user's own come after it."""
+    """The options that the driver's Java gets if it starts within this block. A user's own options
+    come after them."""
     given = os.environ.get(_OPTIONS)
     os.environ[_OPTIONS] = f"{options} {given or ''}".strip()
     try:
@@ -155,7 +158,7 @@ def _java_options(options: str) -> Iterator[None]:
 
 
 def submitted() -> dict[str, str]:
-    """What spark-submit was given, if this is run by it."""
+    """The settings given to spark-submit, if it runs this program."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     SparkContext._ensure_initialized()
@@ -163,13 +166,13 @@ def submitted() -> dict[str, str]:
 
 
 def is_local(master: str) -> bool:
-    """Whether all of Spark is this process's own."""
+    """Whether all of Spark runs in this process."""
     return re.match(r"local\b(?!-cluster)", master) is not None
 
 
 def keep_jobs_on_interrupt() -> None:
-    """PySpark answers Ctrl-C by cancelling all jobs, which would cut a running batch short before
-    it can be ended. From here on Ctrl-C only raises KeyboardInterrupt."""
+    """From here on, Ctrl-C only raises KeyboardInterrupt. PySpark would cancel all jobs, and so cut
+    short a running batch before it can end."""
     found = signal.getsignal(signal.SIGINT)
     main = threading.current_thread() is threading.main_thread()
     if main and getattr(found, "__module__", "").startswith("pyspark."):
@@ -179,13 +182,13 @@ def keep_jobs_on_interrupt() -> None:
 def wait_for_slots(
     spark: SparkSession, slots: int, timeout_s: float, given_up: Callable[[], bool]
 ) -> None:
-    """Return once the cluster has so many task slots; a query started earlier would fail."""
+    """Wait until the cluster has that many task slots. A query started earlier would fail."""
     context = spark.sparkContext._jsc.sc()
     deadline = time.monotonic() + timeout_s
     while (found := context.defaultParallelism()) < slots:
         if time.monotonic() > deadline or given_up():
             raise InputError(
-                f"the topology needs {slots} task slots at once, and Spark has {found} after "
-                f"{timeout_s:.0f} s; give the master more cores or the operators fewer executors"
+                f"the topology needs {slots} task slots at once, but Spark has {found} after "
+                f"{timeout_s:.0f} s; give the master more cores, or the operators fewer executors"
             )
         time.sleep(0.05)

@@ -18,13 +18,13 @@ from sojourn.engine.spark.java import find_java
 _HOME = Path(pyspark.__file__).parent
 _START_S = 60.0
 _STOP_S = 30.0
-# Runs a command until the pipe it reads from is closed, by us or by our death. Its own standard
-# error is closed, so that the end of that tells of the command's.
+# Runs a command until the pipe it reads from is closed, by us or by our death. It closes its own
+# standard error, so the end of that stream means the end of the command.
 _UNTIL_WE_END = '"$@" & child=$!; exec 2>/dev/null; read _; kill $child; wait $child; exit 0'
 
 
 class StandaloneCluster:
-    """All of it listens on loopback, writes to one directory, and is gone after `close`."""
+    """The cluster listens on loopback, writes to one directory, and is gone after `close`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -39,8 +39,8 @@ class StandaloneCluster:
         self.numbers += 1
         work = self.directory / name
         work.mkdir()
-        # Sockets lie in the temporary directory: with one of its own, a worker is to elastic
-        # executors what a machine is.
+        # Sockets are in the temporary directory. With its own directory, a worker is like a machine
+        # to elastic executors.
         temporary = tempfile.mkdtemp(prefix="sojourn-worker-")
         worker = _Daemon(
             self.directory / f"{name}.log",
@@ -108,7 +108,7 @@ class _Daemon:
         self.reader.start()
 
     def await_line(self, pattern: str) -> str:
-        """What a pattern finds in what the process says when it starts."""
+        """Wait for a line that matches a pattern when the process starts, and return the match."""
 
         def find() -> re.Match[str] | None:
             return next((f for line in self.said if (f := re.search(pattern, line))), None)

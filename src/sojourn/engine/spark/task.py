@@ -3,10 +3,10 @@ of that partition, over a Unix socket in a private directory. Starts the executo
 A level's lane has no executor: its task sends rows for later levels on as they come.
 
 It looks at no tuple. Rows go to the executor as they come, and what comes back goes on to the next
-stage. Spark sends a batch of rows to Python only once it has seen the row after it, so every row
-gets an empty one behind it where it is read (`pushed`), batches have two rows, and an empty row
-stands before all others: a batch is then an empty row and a full one, and the row after it is
-always there."""
+stage. Spark sends a batch of rows to Python only once it has seen the row after it. So every row is
+followed by an empty one where it is read (`pushed`), batches have two rows, and an empty row comes
+before all others. A batch is then an empty row and a full one, and the row after it is always
+there."""
 
 import contextlib
 import hashlib
@@ -41,17 +41,18 @@ _LONGEST_PATH = 107
 
 
 def starter(secret: bytes) -> bytes:
-    """The row that becomes the empty one before all others. Nobody else can make it: a second one
-    would have every row wait for the next."""
+    """The row that becomes the empty one before all others. Nobody else can make it: after a second
+    one, every row would wait for the next."""
     return hashlib.blake2b(b"starter", key=secret, digest_size=16).digest()
 
 
 def pushed(rows: "DataFrame", first: bytes) -> "DataFrame":
-    """Rows as a task reads them: an empty one behind each, and one in place of the first."""
+    """Rows as a task reads them: each is followed by an empty one, and the first is replaced by
+    one."""
     from pyspark.sql import functions as F  # noqa: N812
 
     data, nothing = F.col("data"), F.lit(None).cast("binary")
-    # Not by a filter, which Spark would have the sender apply.
+    # Not with a filter: Spark would have the sender apply it.
     found = F.when(data.isNull(), F.array().cast("array<binary>"))
     found = found.when(data == F.lit(first), F.array(nothing)).otherwise(F.array(data, nothing))
     return rows.select("pid", F.explode(found).alias("data"))
@@ -132,8 +133,9 @@ class Task:
 
 
 def _hush_broken_pipes() -> None:
-    """When a query is stopped, Spark closes its Python workers' sockets, and each prints a
-    traceback of the broken pipe to the user's terminal. That is no fault; all others are shown."""
+    """Hide the tracebacks of broken pipes. When a query is stopped, Spark closes its Python
+    workers' sockets, and each worker would print one to the user's terminal. Other tracebacks are
+    shown."""
     shown = traceback.print_exc
 
     def print_exc(*arguments: Any, **options: Any) -> None:
@@ -176,8 +178,8 @@ class _Pump(threading.Thread):
 
 
 def record_batches(sock: socket.socket, taken: socket.socket) -> Iterator[Any]:
-    """Record batches of what the executor sends, until it says that the batch is over; says over
-    `taken` how many rows Spark has taken, a few together."""
+    """Record batches of what the executor sends, until it says that the batch is over. Tells over
+    `taken` how many rows Spark has taken, a few at a time."""
     buffer, room = bytearray(), memoryview(bytearray(_READ_BYTES))
     untold = 0
     while True:
@@ -209,7 +211,7 @@ def record_batch(pids: list[int], rows: list[bytes]) -> Any:
     """Rows for Spark, each for the partition of that number."""
     import pyarrow as pa
 
-    # Not by pa.array: it would load pandas, to ask whether these are of pandas.
+    # Not with pa.array: it would load pandas to see whether these are its objects.
     ends = array("i", itertools.accumulate(map(len, rows), initial=0))
     whole = [None, pa.py_buffer(array("i", pids))]
     parts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(rows))]
@@ -221,7 +223,7 @@ def record_batch(pids: list[int], rows: list[bytes]) -> Any:
 
 
 def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
-    """To the executor of this place, which is started if nobody listens there."""
+    """Connect to the executor of this place. Start it if nobody listens there."""
     path = sockets(run) / f"{place.level}-{place.partition}"
     if len(os.fsencode(path)) > _LONGEST_PATH:
         raise OSError(
@@ -244,6 +246,6 @@ def _connect(run: str, place: Place, spec: bytes) -> socket.socket:
 
 
 def sockets(run: str) -> Path:
-    """A directory of this user's alone for the sockets of one run."""
+    """A private directory of this user for the sockets of one run."""
     root = durable.private_directory(Path(tempfile.gettempdir()) / f"sojourn-{os.getuid()}")
     return durable.private_directory(root / run)

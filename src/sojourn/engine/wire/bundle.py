@@ -1,11 +1,11 @@
 """What crosses between processes of the data path: bundles of tuples, frames on sockets.
 Used by tasks, executors and workers; nothing here looks into a tuple.
 
-A bundle is an address and as many tuples as were ready for it. It stands in one Spark row behind
-a prefix that says where it goes, so that a stage can wave it through without opening it, and in
-which interval between two commits it was sent, by whom and as which of his rows. Spark's streaming
-shuffle asks nobody who he is, so a row also carries a digest that only who knows the topology's
-secret can make."""
+A bundle is an address and as many tuples as were ready for it. It is one Spark row. A prefix says
+where the row goes, so that a stage can pass it on without opening it. The prefix also says who sent
+the row, in which interval between two commits, and its number among the sender's rows. Spark's
+streaming shuffle does not authenticate senders. So a row also carries a digest, which only those
+who know the topology's secret can make."""
 
 import hashlib
 import hmac
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-# Level and partition of the receiver, interval of the sender, its number, and the row's own: the
-# how-manieth it is on its way.
+# Level and partition of the receiver, interval and number of the sender, and the row's number on
+# its way.
 PREFIX = struct.Struct("<BHIHQ")
 _DIGEST_BYTES = 16
 _LENGTH = struct.Struct("<Q")
@@ -29,7 +29,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 class Trace(msgspec.Struct, array_like=True):
-    """Says that a tuple of a bundle belongs to a tracked tree: the root and the tuple's own id."""
+    """Marks a tuple of a bundle as part of a tracked tree: the root, and the tuple's own id."""
 
     index: int
     root: int
@@ -40,7 +40,7 @@ FIRST_TOLD = -2
 
 
 class Bundle(msgspec.Struct, array_like=True):
-    """Tuples for one executor. `shards` has one entry per tuple, or none if there is no key. Those
+    """Tuples for one executor. `shards` has one entry per tuple, or none if there is no key. Tuples
     of a broadcast have shards below -1: FIRST_TOLD for the first executor, one less for the next.
     """
 
@@ -53,8 +53,8 @@ decode_bundle = msgspec.msgpack.Decoder(Bundle).decode
 
 
 class Row(NamedTuple):
-    """A bundle as it came: sent in which interval, over which way, and the how-manieth there. A way
-    is its sender's number and whether it is the one for feedback."""
+    """A bundle as it came: the interval it was sent in, its way, and its number on that way. A way
+    is the number of the sender, and whether it is for feedback."""
 
     interval: int
     way: "Way"
@@ -63,7 +63,8 @@ class Row(NamedTuple):
 
 
 class Way(NamedTuple):
-    """From one executor to another, by Spark alone or, as feedback, through the driver first."""
+    """A way from one executor to another: through Spark alone or, for feedback, first through the
+    driver."""
 
     sender: int
     feedback: bool
@@ -74,7 +75,7 @@ MAX_SENDER = _FEEDBACK - 1
 
 
 class Seal:
-    """Makes rows, and believes only those that were made with the same secret."""
+    """Makes rows, and accepts only those that were made with the same secret."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
@@ -102,8 +103,7 @@ class Seal:
         return made.digest()
 
 
-# What is read goes through one place: as an object of its own each time, it would leave the memory
-# of a process in pieces that nothing fits in again.
+# All reads share one buffer. A new object for each read would fragment the memory of a process.
 _ROOM = memoryview(bytearray(_READ_BYTES))
 
 
@@ -183,7 +183,7 @@ def spans(buffer: bytearray) -> Iterator[tuple[int, int]]:
 
 
 def taken(buffer: bytearray) -> list[bytes]:
-    """The whole frames of a buffer, which are no longer in it then."""
+    """Take the whole frames out of a buffer."""
     frames, end = [], 0
     for begin, end in spans(buffer):
         frames.append(bytes(buffer[begin:end]))
@@ -212,5 +212,5 @@ class FrameReader:
 
     @property
     def has_frame(self) -> bool:
-        """Whether a whole frame has been read already, which no selector will tell."""
+        """Whether a whole frame has been read already; a selector would not signal it."""
         return bool(self.frames)

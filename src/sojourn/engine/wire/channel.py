@@ -1,17 +1,17 @@
 """The channel between the driver and all executors: reports and acknowledgements up, commands
-down. Executors connect out to the driver; both sides prove that they hold the topology's keys
-(CURVE), and without them nothing is read of a connection.
+down. Executors connect out to the driver. Both sides prove that they hold the topology's keys
+(CURVE); without them, nothing is read from a connection.
 
 The keys reach executors inside Spark's own closure. The driver listens on loopback unless the
 topology runs on a cluster.
 
-Nothing but samples gets lost on the way, and nobody waits for it: what a full socket does not take
-stays in order in a backlog, which is bounded. Should a connection break, what was on it is lost,
-so it is not taken up again: the executor ends, and the topology goes back to what is committed.
+Only samples can get lost on the way, and nobody waits to send: what a full socket does not take
+stays in order in a bounded backlog. If a connection breaks, what was on it is lost. So it is not
+resumed: the executor ends, and the topology goes back to the last commit.
 
-Both ends say every so often that they are there, because a network that is cut closes no
-connection. Only executors judge by that. The driver does not: an executor whose messages it is too
-slow to read would seem silent to it."""
+Both ends send heartbeats, because a network that is cut closes no connection. Only executors judge
+by them. The driver does not: if it were too slow to read an executor's messages, the executor would
+seem silent to it."""
 
 import struct
 import time
@@ -25,13 +25,13 @@ import zmq
 from sojourn.engine.wire import messages as m
 
 HEARTBEAT_S = 0.5
-# How long an executor hears nothing of the driver until it ends itself. A driver that pauses for
-# less is waited for.
+# How long an executor may hear nothing from the driver before it ends itself. It waits for a driver
+# that pauses for less.
 LOST_AFTER_S = 4.0
-# How long one that starts tries to reach the driver, and how often.
+# How long an executor that starts tries to reach the driver, and how often.
 JOIN_AFTER_S = 10.0
 RECONNECT_S = 1.0
-# Messages in a socket, each way. An executor that reads none may have more: while it is full it
+# Messages in a socket, each way. The limit of an executor is higher: while its socket is full, it
 # does not hear the driver either.
 HIGH_WATER = 1000
 CLIENT_RECEIVES = 10_000
@@ -70,8 +70,8 @@ class _Backlog:
 
 class ChannelServer:
     """The driver's end: one socket, used by one thread. An executor that reads nothing while more
-    than `max_backlog` bytes wait for it stands in `overrun`: it gets no more messages, as some
-    would be missing."""
+    than `max_backlog` bytes wait for it is listed in `overrun`. It gets no more messages, because
+    some would be missing."""
 
     def __init__(
         self, host: str, high_water: int = HIGH_WATER, max_backlog: int = MAX_BACKLOG
@@ -93,7 +93,7 @@ class ChannelServer:
         self.socket.curve_secretkey = server_secret
         self.socket.linger = 0
         self.socket.router_handover = True  # an executor may start anew elsewhere
-        self.socket.router_mandatory = True  # a full or unknown peer is told of
+        self.socket.router_mandatory = True  # sending to a full or unknown peer raises
         self.socket.sndhwm = self.socket.rcvhwm = high_water
         self.socket.heartbeat_ivl = round(HEARTBEAT_S * 1000)
         self.socket.heartbeat_timeout = 0  # none
@@ -101,11 +101,11 @@ class ChannelServer:
         self.keys = ChannelKeys(f"tcp://{host}:{port}", server_public, client_public, client_secret)
 
     def send(self, executor: bytes, message: m.ToExecutor) -> None:
-        """To one executor; one that is gone is no error."""
+        """Send a message to one executor. It is no error if that one is gone."""
         self.send_frame(executor, m.encode(message))
 
     def send_frame(self, executor: bytes, frame: bytes) -> None:
-        """The same, of a message that is encoded."""
+        """The same for an encoded message."""
         if executor in self.overrun:
             return
         backlog = self.backlogs.get(executor)
@@ -126,7 +126,7 @@ class ChannelServer:
                 del self.backlogs[executor]
 
     def _takes(self, executor: bytes, frame: bytes) -> bool:
-        """Whether a frame is off our hands: sent, or for one that is gone."""
+        """Whether a frame is done with: it is sent, or its executor is gone."""
         try:
             self.socket.send_multipart([executor, frame], zmq.NOBLOCK)
         except zmq.Again:
@@ -137,7 +137,7 @@ class ChannelServer:
         return True
 
     def receive(self, timeout_s: float) -> list[tuple[bytes, m.ToDriver]]:
-        """What has come, waiting for the first; and send what waits."""
+        """Wait for a message and return all that have come. Also send what waits."""
         self.flush()
         found: list[tuple[bytes, m.ToDriver]] = []
         wait = self.socket.poll(round(timeout_s * 1000))
@@ -167,9 +167,9 @@ class _Only:
 
 
 class ChannelClient:
-    """An executor's end, for its loop: `fileno` signals that something may have come, or that there
-    is room again. `lost_at` says when the driver is to be given up, as far as is known, `received`
-    how many messages have come, `dropped` how many with samples found no room."""
+    """An executor's end, for its loop. `fileno` signals that something may have come, or that there
+    is room again. `lost_at` is when to give the driver up, as far as is known; `received` is how
+    many messages have come; `dropped` is how many with samples found no room."""
 
     def __init__(
         self,
@@ -206,12 +206,13 @@ class ChannelClient:
 
     @property
     def backlog_bytes(self) -> int:
-        """How much waits to be sent; who makes it should hold back while it is much."""
+        """How much waits to be sent. Senders should hold back while it is much."""
         return self.backlog.bytes
 
     def send(self, message: m.ToDriver) -> None:
-        """To the driver, at once or as soon as there is room; never waits. Samples that would have
-        to wait are dropped. A driver that lets too much wait is given up."""
+        """Send a message to the driver, at once or as soon as there is room; this call never waits.
+        Samples that would have to wait are dropped. A driver that lets too much wait is given
+        up."""
         if self.given_up:
             return
         frame = m.encode(message)
@@ -236,9 +237,9 @@ class ChannelClient:
         return True
 
     def receive(self, handle: Callable[[m.ToExecutor], None]) -> None:
-        """Hand on all that has come, and send what waits, until neither can be done. From then on
-        `fileno` signals what is new."""
-        # Looking for one may use up the signal of the other.
+        """Hand on all messages that have come, and send what waits, until neither is possible. From
+        then on `fileno` signals what is new."""
+        # Checking for one may use up the signal of the other.
         while (can := _events(self.socket)) and (can & zmq.POLLIN or self.backlog.frames):
             if can & zmq.POLLIN:
                 self.received += 1
@@ -249,7 +250,7 @@ class ChannelClient:
     def read_monitor(self) -> None:
         """Notice that the driver is there, or gone."""
         while _events(self.monitor) & zmq.POLLIN:
-            # Not by pyzmq's own function, whose module takes long to load: number, then value.
+            # Number, then value. pyzmq's own function for this is in a module that loads slowly.
             (event,) = _EVENT.unpack_from(self.monitor.recv_multipart()[0])
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED and not self.given_up:
                 self.joined, self.lost_at = True, None
@@ -257,7 +258,7 @@ class ChannelClient:
                 self._give_up()
 
     def _give_up(self) -> None:
-        """Nothing more is sent: some of what was before it would be missing."""
+        """Send nothing more, because earlier messages would be missing."""
         if not self.given_up:
             self.given_up = True
             self.lost_at = time.monotonic()

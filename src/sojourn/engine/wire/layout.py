@@ -44,9 +44,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Layout:
-    """All places, in the order of levels and partitions, every vertex's routes, and for each level
-    its lane: the partition by which bundles for later levels pass it, -1 if none do. It has no
-    executor, so that what only passes waits behind no operator."""
+    """All places in the order of levels and partitions, every vertex's routes, and each level's
+    lane. The lane is the partition through which bundles for later levels pass the level, or -1 if
+    none do. It has no executor, so bundles that only pass wait behind no operator."""
 
     places: tuple[Place, ...]
     routes: dict[str, tuple[Route, ...]]
@@ -114,8 +114,8 @@ def layout(topology: Topology) -> Layout:
 
 
 def _lanes(topology: Topology, levels: dict[str, int], places: list[Place]) -> tuple[int, ...]:
-    """A partition behind those of the executors, at each level that an edge passes by. Feedback
-    starts at the source level."""
+    """For each level that an edge passes, a partition after those of the executors. Feedback starts
+    at the source level."""
     crossed: set[int] = set()
     for edge in topology.edges:
         start = 0 if edge.feedback else levels[edge.sender]
@@ -127,12 +127,13 @@ def _lanes(topology: Topology, levels: dict[str, int], places: list[Place]) -> t
 
 
 def next_partition(lanes: tuple[int, ...], level: int, target: int, partition: int) -> int:
-    """Where what stands at `level` goes next, on its way to a partition of the level `target`."""
+    """The partition that a row at `level` goes to next on its way to a partition of `target`."""
     return partition if target == level + 1 else lanes[level + 1]
 
 
 def _check_addresses(topology: Topology, places: list[Place]) -> None:
-    """A row has one byte for its level, two for its partition, and fifteen bits for its sender."""
+    """Refuse more than a row can address: it has one byte for its level, two for its partition, and
+    fifteen bits for its sender."""
     if len(places) > MAX_SENDER + 1:
         raise InputError(
             f"topology {topology.name!r}: has {len(places)} executors; at most {MAX_SENDER + 1} "
@@ -145,6 +146,6 @@ def _check_addresses(topology: Topology, places: list[Place]) -> None:
         )
     if (widest := max(place.partition for place in places)) >= MAX_PARTITION:
         raise InputError(
-            f"topology {topology.name!r}: operators that lie equally far from the sources have "
+            f"topology {topology.name!r}: operators at the same distance from the sources have "
             f"{widest + 1} executors together; at most {MAX_PARTITION} are possible"
         )

@@ -6,8 +6,8 @@ import msgspec
 from sojourn.engine.wire.bundle import Trace
 
 Change = tuple[bytes, bytes, bytes | None]
-"""A key's identity, its pickle unless the identity gives the key, its value's pickle or None if
-the key is gone."""
+"""A key's identity; its pickle, unless the identity gives the key; and its value's pickle, or None
+if the key is gone."""
 
 
 class Work(msgspec.Struct, array_like=True, tag="work"):
@@ -19,9 +19,9 @@ class Work(msgspec.Struct, array_like=True, tag="work"):
 
 
 class Log(msgspec.Struct, array_like=True):
-    """Tuples that were under way at a commit, each with its shard as in a bundle, or -1: those that
-    waited where they were to be processed; and by the vertex they are for, those that were sent and
-    had not come, and those that were to be sent. That is their order, too."""
+    """Tuples that were under way at a commit, each with its shard as in a bundle, or -1, in this
+    order: those that waited to be processed here; and, by receiving vertex, those that were sent
+    and had not arrived, and those that waited to be sent."""
 
     own: list[tuple[bytes, int]]
     sent: dict[str, list[tuple[bytes, int]]]
@@ -29,9 +29,9 @@ class Log(msgspec.Struct, array_like=True):
 
 
 class Save(msgspec.Struct, array_like=True, tag="save"):
-    """A commit's cut: all given before belongs to it, all after to the next. Answered with Cut at
-    once, and with Saved when it is on disk. Changed keys go to the file `path`. With `hold` a
-    source sends nothing more; with `last` a sink holds nothing back."""
+    """A commit's cut: everything given before belongs to it, everything after to the next. Answered
+    with Cut at once, and with Saved when it is on disk. Changed keys go to the file `path`. With
+    `hold` a source sends nothing more; with `last` a sink holds nothing back."""
 
     commit: int
     path: str
@@ -40,8 +40,8 @@ class Save(msgspec.Struct, array_like=True, tag="save"):
 
 
 class Load(msgspec.Struct, array_like=True, tag="load"):
-    """Take up the saved state of these shards. With `anew` all of it counts as changed, because
-    the files are those of executors that divided the shards otherwise."""
+    """Load the saved state of these shards. With `anew` all of it counts as changed, because the
+    files are from executors that divided the shards differently."""
 
     saved: list["SavedFiles"]
     shards: list[int]
@@ -49,8 +49,8 @@ class Load(msgspec.Struct, array_like=True, tag="load"):
 
 
 class SavedFiles(msgspec.Struct, array_like=True, frozen=True):
-    """Files of changed keys, oldest first, of an executor, the `executor`-th of `executors`: they
-    count for the shards that were its own."""
+    """Files of changed keys, oldest first, from the `executor`-th of `executors`. They count for
+    the shards that it owned."""
 
     files: list[str]
     executor: int
@@ -58,15 +58,15 @@ class SavedFiles(msgspec.Struct, array_like=True, frozen=True):
 
 
 class TakeShard(msgspec.Struct, array_like=True, tag="take"):
-    """The label of a shard move: all earlier tuples of the shard are done when it is read.
+    """The label of a shard move: when a worker reads it, all earlier tuples of the shard are done.
     The answer is GiveShard."""
 
     shard: int
 
 
 class GiveShard(msgspec.Struct, array_like=True, tag="give"):
-    """A shard's state, pickled, in pieces, as one may not be longer than 4 GiB; None where workers
-    share it, no piece where there is none yet. `beside` are its timers."""
+    """A shard's pickled state, in pieces, because one piece may not exceed 4 GiB. It is None where
+    workers share it, and has no pieces where there is no state yet. `beside` are its timers."""
 
     shard: int
     state: list[bytes] | None
@@ -74,7 +74,7 @@ class GiveShard(msgspec.Struct, array_like=True, tag="give"):
 
 
 class Broadcast(msgspec.Struct, array_like=True, tag="broadcast"):
-    """What has changed of the table that all workers have; to a new one, all of it."""
+    """What has changed in the table that all workers have. A new worker gets all of it."""
 
     changes: list[Change]
 
@@ -91,7 +91,7 @@ class GoOn(msgspec.Struct, array_like=True, tag="go_on"):
 
 
 class More(msgspec.Struct, array_like=True, tag="more"):
-    """The answer to Fed, once there is use for more: a source sends nothing before."""
+    """The answer to Fed once more can be used. A source sends nothing before it."""
 
 
 class Stop(msgspec.Struct, array_like=True, tag="stop"):
@@ -145,9 +145,9 @@ Moments = tuple[int, float, float]
 
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
-    """What became of the first unanswered Work, or of the one at that `place` among them, in
-    `elapsed_s` seconds; service time is that of the `timed` ones. `stages` are those of a chain
-    behind its head. `due_s` and `timers` are as in Timers."""
+    """The result of the first unanswered Work, or of the one at that `place` among them. It took
+    `elapsed_s` seconds; service time is that of the `timed` tuples. `stages` are the operators of a
+    chain behind its head. `due_s` and `timers` are as in Timers."""
 
     groups: list[Group]
     acks: list[Ack]
@@ -165,8 +165,8 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
 
 
 class Timers(msgspec.Struct, array_like=True, tag="timers"):
-    """How many timers a worker's keys have, and when to have it fire, as `time.time` counts. With
-    `loaded`, after it has taken up state that it was given."""
+    """How many timers a worker's keys have, and when the next is due, as `time.time` counts.
+    `loaded` says that the worker has loaded state that it was given."""
 
     due_s: float | None
     timers: int
@@ -197,7 +197,7 @@ class Exhausted(msgspec.Struct, array_like=True, tag="exhausted"):
 
 
 class Cut(msgspec.Struct, array_like=True, tag="cut"):
-    """All that came before Save is processed and answered."""
+    """Everything that came before Save is processed and answered."""
 
     commit: int
 
@@ -240,8 +240,8 @@ decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
-    """An executor joins; `boot` names the present run of its machine, and so its steady clock,
-    which shows `at_s`."""
+    """An executor joins. `boot` identifies its machine since the last boot, and so its steady
+    clock, which shows `at_s`."""
 
     vertex: str
     executor: int
@@ -268,8 +268,8 @@ class AskTime(msgspec.Struct, array_like=True, tag="ask_time"):
 
 
 class Report(msgspec.Struct, array_like=True, tag="report"):
-    """What an executor has counted since it started, when by its own clock, and how many rows it
-    received and sent, by which the driver sees that none is under way."""
+    """What an executor has counted since it started, at which time by its own clock, and how many
+    rows it received and sent. From these the driver sees whether a row is under way."""
 
     vertex: str
     executor: int
@@ -320,16 +320,16 @@ class Text(msgspec.Struct, array_like=True, tag="text"):
 
 
 class Suspect(msgspec.Struct, array_like=True, frozen=True):
-    """A tuple that may have killed its worker: the digest of its bytes, and the how-manieth of
-    its like it was since the last start."""
+    """A tuple that may have killed its worker: the digest of its bytes, and its number among equal
+    tuples since the last start."""
 
     digest: bytes
     number: int
 
 
 class Failed(msgspec.Struct, array_like=True, tag="failed"):
-    """An executor cannot go on: why, whether it is the user's code, and if a worker died, which
-    tuples it had in hand."""
+    """An executor cannot go on: why, whether the user's code is at fault, and, if a worker died,
+    which tuples it had in hand."""
 
     vertex: str
     error: str
@@ -342,8 +342,8 @@ class Bye(msgspec.Struct, array_like=True, tag="bye"):
 
 
 class Got(msgspec.Struct, array_like=True, tag="got"):
-    """How many rows have come over each way, ever: its sender, whether it is for feedback, and the
-    number. Told now and then, so that senders need not keep them; and by HasCut."""
+    """How many rows have ever come over each way: its sender, whether it is for feedback, and the
+    number. Sent now and then, and with HasCut, so that senders need not keep the rows."""
 
     rows: list[tuple[int, bool, int]]
 
@@ -356,9 +356,9 @@ class HasCut(msgspec.Struct, array_like=True, tag="has_cut"):
 
 
 class Part(msgspec.Struct, array_like=True):
-    """What counts of one executor in a commit: files of changed keys with their sizes, oldest
-    first, names below the state's folder; the position of a source; the file of tuples that were
-    under way and the vertices they go to; what sinks have staged and hold."""
+    """One executor's part in a commit: files of changed keys with their sizes, oldest first, named
+    below the state's folder; the position of a source; the file of tuples that were under way, and
+    the vertices they go to; what sinks have staged and hold."""
 
     vertex: str
     executor: int
@@ -427,9 +427,9 @@ class Inject(msgspec.Struct, array_like=True, tag="inject"):
 
 
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
-    """Where an executor goes on: the last commit, and what of it concerns the executor. With `anew`
-    the state was saved by executors that divided the shards otherwise; `sizes` are of the files if
-    it was not. `table` are the files that have what was broadcast."""
+    """Where an executor goes on: the last commit, and its part that concerns the executor. With
+    `anew`, executors that divided the shards differently saved the state; otherwise `sizes` are the
+    sizes of the files. `table` are the files of what was broadcast."""
 
     commit: int
     state: list[SavedFiles] = []
@@ -451,8 +451,9 @@ class Commit(msgspec.Struct, array_like=True, tag="commit"):
 
 
 class Confirm(msgspec.Struct, array_like=True, tag="confirm"):
-    """So many of this executor's rows have come, ever, to the executor of a vertex, by the plain
-    way or as feedback: when those made their cuts for a commit, or, if it is 0, at any time."""
+    """How many of this executor's rows have ever come to each executor of a vertex, by the plain
+    way or as feedback. They are counted at the receivers' cuts for a commit; if the commit is 0, at
+    any time."""
 
     commit: int
     rows: list[tuple[str, int, bool, int]]
@@ -465,8 +466,8 @@ class Committed(msgspec.Struct, array_like=True, tag="committed"):
 
 
 class Time(msgspec.Struct, array_like=True, tag="time"):
-    """The driver's steady clock, as asked for at `asked_s` by the executor's, and whether the two
-    are the same."""
+    """The driver's steady clock, asked for at `asked_s` by the executor's clock, and whether the
+    two clocks are the same."""
 
     asked_s: float
     at_s: float

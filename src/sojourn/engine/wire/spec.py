@@ -15,12 +15,12 @@ from sojourn.operators import Emits
 END = b"E"
 NO_BATCH = -1
 WINDOW = 4  # rows that an executor may have sent without being told that Spark has taken them
-TOLD_AT = WINDOW // 2  # so many at once, as each time wakes the executor
+TOLD_AT = WINDOW // 2  # rows to tell of at once, because each message wakes the executor
 
 
 @dataclass(frozen=True)
 class HostSpec:
-    """What a host needs to know of its vertex."""
+    """What a host needs to know about its vertex."""
 
     vertex: str
     executor: int
@@ -63,8 +63,8 @@ class ExecutorSpec:
     max_queue: int
     queue_bytes: int
     max_rest_s: float
-    slots: int  # tuples that a worker of an async operator works on at once, else 0
-    bundled: bool  # its code takes as many tuples at once as wait
+    slots: int  # tuples that a worker of an async operator handles at once, else 0
+    bundled: bool  # whether its code takes all waiting tuples at once
     chain: tuple[str, ...]  # the operators behind it that share its workers
     secret: bytes
     keys: ChannelKeys
@@ -73,8 +73,8 @@ class ExecutorSpec:
 
 
 class Attach(msgspec.Struct, array_like=True):
-    """The first frame of a task, for its rows; with NO_BATCH, for telling how many of the rows it
-    got Spark has taken, which must be heard also while no more rows are read."""
+    """The first frame of a task's link. The link is for rows. With NO_BATCH it is for telling how
+    many rows Spark has taken, which must be heard even while no more rows are read."""
 
     secret: bytes
     batch: int
@@ -87,5 +87,5 @@ def identity(place: Place, epoch: int) -> bytes:
 
 
 def boot_id() -> str:
-    """Names the present run of this machine, and so its steady clock."""
+    """Identifies this machine since its last boot, and so its steady clock."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,5 +1,5 @@
-"""A chain's operators in one worker: what one emits is handed to the next by a call, and what
-leaves the chain is returned. Used by the code of the chain's head."""
+"""A chain's operators in one worker. What one emits goes to the next by a call; what leaves the
+chain is returned. Used by the code of the chain's head."""
 
 import time
 from typing import Any
@@ -10,8 +10,8 @@ from sojourn.operators import Output, made, operator_class
 
 
 class ChainCode:
-    """The operators of a chain, opened, and what each but the head has done since it was last
-    asked: tuples served, and the sum of their service times and of the squares of these."""
+    """The opened operators of a chain, and what each but the head has done since it was last asked:
+    tuples served, and the sums of their service times and of the squares of these."""
 
     def __init__(self, chain: Chain, in_threads: bool = False) -> None:
         self.stages = chain.stages
@@ -31,7 +31,7 @@ class ChainCode:
         self.done = [(0, 0.0, 0.0)] * len(self.stages)
 
     def process(self, value: Any) -> list[Any]:
-        """What leaves the chain for a value at its head."""
+        """Process a value at the head. Returns what leaves the chain."""
         left: list[Any] = []
         self._run(0, value, left)
         return left

@@ -33,7 +33,7 @@ from sojourn.sinks import Sink, Staged
 if TYPE_CHECKING:
     from sojourn.engine.worker.waiting import EventLoop
 
-SLICE_S = 0.001  # for saving between two helpings of tuples
+SLICE_S = 0.001  # time for saving between two helpings of tuples
 PIECE_BYTES = 1 << 30
 
 
@@ -61,7 +61,7 @@ class Shared:
 
 
 class OperatorCode:
-    """A function or an operator object, with its shards' state. With `keep_going` a tuple that
+    """A function or an operator object, with its shards' state. With `keep_going`, a tuple that
     fails changes nothing."""
 
     bundled = False
@@ -132,7 +132,7 @@ class OperatorCode:
         return returned if self.events is None else self.events.result(returned)
 
     def on_timer(self, shard: int, key: Any, payload: Any) -> Sequence[Any]:
-        """What follows from a timer."""
+        """Fire a timer. Returns what the operator emits."""
         assert self.operator is not None
         assert self.timers is not None
         assert self.hand is not None
@@ -176,13 +176,13 @@ class OperatorCode:
         if items is None:
             raise TypeError(
                 f"operator {self.name!r}: process_bundle returned {type(found).__name__}; return "
-                "an array or a table with a result for each value, or a list of what process "
-                "would return for each"
+                "an array or a table with one result per value, or a list that holds, for each "
+                "value, what process would return"
             )
         if len(items) != len(given):
             raise ValueError(
-                f"operator {self.name!r}: process_bundle was given {len(given)} values and "
-                f"returned {len(items)}; return one item for each"
+                f"operator {self.name!r}: process_bundle got {len(given)} values but returned "
+                f"{len(items)}; return one item for each"
             )
         return [read(self.name, item, value) for item, value in zip(items, given, strict=True)]
 
@@ -207,7 +207,7 @@ class OperatorCode:
             self.timers.count_anew()
 
     def _settle(self) -> None:
-        """What the last tuple did holds."""
+        """Keep what the last tuple changed."""
         for state in self.in_hand:
             state.forget()
         self.in_hand = []
@@ -239,7 +239,8 @@ class OperatorCode:
         self.unsaved = [part for part in parts if states[part].cut()]
 
     def save_some(self) -> Callable[[], m.Saved] | None:
-        """Pickle for a moment what changed; once all is, what is to be done in a thread."""
+        """Pickle changed keys for a moment. Once all are pickled, returns what to do in a
+        thread."""
         deadline = time.perf_counter() + self.slice_s
         while self.unsaved:
             if not self._save_shard(self.unsaved[-1], lambda: time.perf_counter() >= deadline):
@@ -286,7 +287,7 @@ class OperatorCode:
             self._begin(shard)
 
     def _begin(self, shard: int) -> None:
-        """A shard is this worker's now."""
+        """Begin to own a shard."""
         self.shared.states.setdefault(shard, State())
         if self.timers is not None:
             self.timers.take_up(shard)
@@ -304,7 +305,7 @@ class OperatorCode:
 
 
 def _event_loop() -> "EventLoop":
-    from sojourn.engine.worker.waiting import EventLoop  # few need it, and it takes time to load
+    from sojourn.engine.worker.waiting import EventLoop  # few need it, and it loads slowly
 
     return EventLoop()
 
@@ -316,7 +317,7 @@ def _pieces(packed: bytes) -> list[bytes]:
 
 
 class SinkCode:
-    """A sink, which emits nothing but perhaps text for the driver's console."""
+    """A sink. It emits nothing, or text for the driver's console."""
 
     bundled = False
     timers = None
@@ -338,7 +339,7 @@ class SinkCode:
         raise AssertionError(f"a sink takes one value at a time, not {given} of {shard}")
 
     def undo(self) -> None:
-        pass  # a sink takes a value or raises
+        pass  # a sink takes a value, or raises and leaves no trace of it
 
     def load(self, load: m.Load) -> None:
         raise AssertionError(f"a sink has no shards {load.shards}")

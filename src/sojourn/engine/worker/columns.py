@@ -1,24 +1,24 @@
 """Bundles as columns, for operators that ask for them: numpy arrays and Arrow tables in and out.
-Neither library is loaded unless an operator wants it."""
+Neither library is loaded unless an operator needs it."""
 
 import sys
 from typing import Any
 
 
 def as_columns(values: list[Any], kind: str | None) -> Any:
-    """A bundle as an operator wants it: a list, a numpy array, or, of mappings from column to
-    value, an Arrow table; of other values an Arrow array."""
+    """A bundle as an operator wants it: a list, a numpy array, an Arrow table if the values are
+    mappings from column to value, or an Arrow array otherwise."""
     if kind == "numpy":
         import numpy as np
 
         made = np.asarray(values)
         if made.dtype.kind in "US" and not all(isinstance(value, str | bytes) for value in values):
-            raise TypeError("values of several kinds have no common numpy array; leave columns out")
+            raise TypeError("a numpy array cannot hold values of several kinds; leave out columns")
         return made
     if kind == "arrow":
         import pyarrow as pa
 
-        made = pa.array(values)  # of mappings, with the columns that any of them has
+        made = pa.array(values)  # for mappings, with the columns that any of them has
         return pa.Table.from_struct_array(made) if pa.types.is_struct(made.type) else made
     return values
 

@@ -2,8 +2,8 @@
 
     python -m sojourn.engine.worker.compact OUT FILE…
 
-makes OUT of the files, oldest first, and prints its size; with --all, when no older file is left
-out, deletions are dropped. An executor starts it where `store.to_merge` says so."""
+makes OUT from the files, oldest first, and prints its size. With --all, which means that no older
+file exists, deletions are dropped. An executor starts it when `store.to_merge` says so."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ from sojourn.engine.worker.parent import die_with
 
 
 def main() -> None:
-    """Merge as the command line says; end with code 1 and one line if that cannot be."""
+    """Merge as the command line says. If that fails, end with code 1 and one line."""
     parser = argparse.ArgumentParser(prog="sojourn.engine.worker.compact")
     parser.add_argument("out", type=Path)
     parser.add_argument("files", type=Path, nargs="+")

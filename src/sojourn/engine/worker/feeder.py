@@ -1,8 +1,8 @@
 """The loop of a source's process: reads values at their pace and hands them to the executor.
 Runs the user's source, in a thread of its own because it may block.
 
-The position that is saved at a commit's cut is that of the last value sent. Times are of the
-machine's steady clock, which does not step."""
+A commit's cut saves the position of the last value sent. Times are those of the machine's steady
+clock, which does not step."""
 
 import os
 import select
@@ -21,7 +21,7 @@ from sojourn.engine.worker.router import Router
 from sojourn.sources import Source
 
 READ_AHEAD = 4_000
-_READ_FIRST = 16  # before it is known how large values are
+_READ_FIRST = 16  # values to read before their size is known
 MAX_AT_ONCE = 2_000
 _MAX_BYTES = 1 << 18
 
@@ -45,7 +45,7 @@ class _Reader(threading.Thread):
             for value, position in self.values:
                 while len(self.ahead) >= self.allowed:
                     self.room.clear()
-                    if len(self.ahead) >= self.allowed:  # still: it is taken from all the time
+                    if len(self.ahead) >= self.allowed:  # again: values are taken all the time
                         self.room.wait()
                 self.ahead.append((value, position, time.monotonic()))
                 if len(self.ahead) == 1:
@@ -56,12 +56,12 @@ class _Reader(threading.Thread):
         os.eventfd_write(self.wake, 1)
 
     def taken(self) -> None:
-        """Values were taken: read on if there is much room."""
+        """Note that values were taken: read on if there is much room."""
         if not self.room.is_set() and len(self.ahead) <= self.allowed // 2:
             self.room.set()
 
     def learn(self, mean_bytes: float) -> None:
-        """Values are so large: read on as far ahead as that leaves room for."""
+        """Learn how large values are, and read as far ahead as there is room for them."""
         allowed = max(1, min(READ_AHEAD, int(self.most_bytes / max(mean_bytes, 1.0))))
         before, self.allowed = self.allowed, allowed
         if allowed > before:
@@ -104,7 +104,7 @@ class Feeder:
         return self.asked and not self.held and not self.stopped
 
     def run(self, sock: socket.socket, frames: FrameReader) -> None:
-        """Until told to close or the executor is gone."""
+        """Run until told to close, or until the executor is gone."""
         self.origin = time.monotonic() - self.offset
         self.reader.start()
         told = False
@@ -135,7 +135,7 @@ class Feeder:
                     send_frame(sock, m.encode(m.Exhausted()))
 
     def _handle(self, frame: bytes, sock: socket.socket) -> bool:
-        """Do as told; whether to go on."""
+        """Carry out a message. Returns whether to go on."""
         match m.decode_to_worker(frame):
             case m.Save(commit=commit, hold=hold):
                 send_frame(sock, m.encode(m.Cut(commit)))
@@ -156,7 +156,7 @@ class Feeder:
         return values.dumps((self.position, self.count, self.offset, self.expected))
 
     def _seconds_to_next(self, now: float) -> float | None:
-        """How long until something is due; None: until a value is read."""
+        """How long until something is due; None means until a value is read."""
         if not self.reader.ahead:
             return None
         return max(0.0, self._intended(now) - now)
@@ -170,11 +170,11 @@ class Feeder:
         return self.origin + self.due[0]
 
     def send_due(self, now: float) -> m.Fed | None:
-        """What is due by now, as much as a message takes; None if nothing is."""
+        """Send what is due by now, as much as a message takes. Returns None if nothing is due."""
         roots: list[m.Root] = []
         count = shed = 0
         gap_s = gap_s2 = 0.0
-        gaps = -1 if self.last is None else 0  # before the first there is none
+        gaps = -1 if self.last is None else 0  # there is no gap before the first value
         ahead, times, router = self.reader.ahead, self.times, self.router
         draw, chance, send = router.ids.random, self.chance, router.send
         last, shed_after = self.last, self.source.shed_after
@@ -214,8 +214,9 @@ class Feeder:
         return m.Fed(router.collect(), roots, count, shed, last, gap_s, gap_s2, more)
 
     def _learn_pace(self, gaps: int, gap_s: float) -> None:
-        """Each tuple is tracked with the same chance, such that about `tracked_per_s` of them are:
-        were those first in line after a stall preferred, the figures would be too high."""
+        """Adjust the chance of being tracked, which is the same for every tuple, so that about
+        `tracked_per_s` of them are. If the first ones after a stall were preferred, the figures
+        would be too high."""
         if gaps:
             self.gaps += gaps
             weight = max(1 - 0.99**gaps, gaps / self.gaps)

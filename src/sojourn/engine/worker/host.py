@@ -1,6 +1,6 @@
-"""The process that holds an executor's user code and makes workers of it: by forking, so that a
-new one starts within milliseconds with everything loaded, or as threads that share state.
-Fed by the executor with sockets; ends with it."""
+"""The process that holds an executor's user code and makes its workers. It forks them, so a new one
+starts within milliseconds with everything loaded; or it makes threads, which share state. The
+executor feeds it sockets; it ends with the executor."""
 
 import array
 import os
@@ -29,8 +29,8 @@ _BUFFER_BYTES = 1 << 20
 
 
 def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.socket]:
-    """Fork a host; returns its process id and the socket to ask it for workers. To be called
-    before the executor has threads, or sockets of its own but the one it listens on."""
+    """Fork a host. Returns its process id and the socket on which to ask it for workers. Call this
+    before the executor has threads, or any socket except the one it listens on."""
     ours, theirs = socket.socketpair()
     parent = os.getpid()
     pid = os.fork()
@@ -142,7 +142,7 @@ class _Host:
             send_frame(sock, m.encode(m.Ready(os.getpid())))
             serve(sock, reader, code, spec.routes, seed, spec.keep_going, spec.timed_every)
         except (BrokenPipeError, ConnectionResetError):
-            return  # the executor is gone, and so is the reason to go on
+            return  # the executor is gone, so there is no reason to go on
         except Exception:  # noqa: BLE001  # told to the driver, who decides
             send_frame(sock, m.encode(m.Fatal(traceback.format_exc())))
         finally:

@@ -1,4 +1,4 @@
-"""From a key to its shard, and to the bytes that it is saved under; both are the same in every
+"""From a key to its shard, and to the bytes that it is saved under. Both are the same in every
 process and after every restart."""
 
 import pickle
@@ -19,12 +19,12 @@ _PLAIN = frozenset({str, int, bytes, type(None)})
 
 
 def key_hash(key: Any) -> int:
-    """A hash that does not depend on the process, equal for keys that compare equal as dict keys:
-    numbers by value, text by its bytes, tuples, sets and dataclasses by their parts. All else goes
-    by its pickle, so keys of other kinds that are equal must pickle equally."""
+    """A hash that does not depend on the process. It is equal for keys that compare equal as dict
+    keys. Numbers are hashed by value, text by its bytes, and tuples, sets and dataclasses by their
+    parts. Other keys are hashed by their pickle, so equal ones must pickle equally."""
     if isinstance(key, str):
         return crc32(key.encode("utf-8", "surrogatepass"))
-    if type(key) is int:  # what is true of all numbers, without the long way to find out
+    if type(key) is int:  # a shortcut; the general way for numbers gives the same
         return crc32(hash(key).to_bytes(8, "little", signed=True))
     if isinstance(key, bytes):
         return crc32(key)
@@ -50,8 +50,8 @@ def _combined(parts: Iterable[int]) -> int:
 
 
 def key_bytes(key: Any) -> bytes:
-    """Bytes that are equal for keys that compare equal as dict keys, and for no others, by the
-    rules of `key_hash`. NaN counts as one key, though to a dict each is another."""
+    """Bytes that are equal for keys that compare equal as dict keys, and only for those, by the
+    rules of `key_hash`. All NaNs count as one key, though a dict tells them apart."""
     kind = type(key)
     if kind is str:
         return b"s" + str.encode(key, "utf-8", "surrogatepass")
@@ -70,7 +70,7 @@ def key_bytes(key: Any) -> bytes:
 
 
 def identified(key: Any) -> tuple[bytes, bytes]:
-    """A key's bytes, and its pickle unless `key_of` can do without."""
+    """A key's bytes, and its pickle unless `key_of` can do without it."""
     try:
         identity = key_bytes(key)
         if type(key) in _PLAIN or _restorable(key):
@@ -79,12 +79,12 @@ def identified(key: Any) -> tuple[bytes, bytes]:
     except Exception as error:
         raise InputError(
             f"state: a key must be picklable; got {key!r:.80} of type {type(key).__name__} "
-            f"({error}); use a plain value as key"
+            f"({error}); use a plain value as the key"
         ) from error
 
 
 def key_of(identity: bytes, pickled: bytes) -> Any:
-    """The key that was `identified` so."""
+    """The key that `identified` made these from."""
     return values.loads(pickled) if pickled else _restored(identity)
 
 
@@ -111,7 +111,7 @@ def _restored(identity: bytes) -> Any:
 
 
 def _restorable(key: Any) -> bool:
-    """Whether the bytes give the very key again, and not one of another type that equals it."""
+    """Whether the bytes give back the same key, not an equal key of another type."""
     kind = type(key)
     if kind in _PLAIN:
         return True
@@ -142,8 +142,8 @@ def _other_bytes(key: Any) -> bytes:
 
 
 def _number_bytes(key: Any) -> bytes:
-    """One way of writing for each value: whole numbers as an int, then as a float what one can
-    hold, else the ratio."""
+    """One form for each value: an int for whole numbers, a float where a float can hold the value,
+    else the ratio."""
     if isinstance(key, Integral):
         return key_bytes(int(key))
     if isinstance(key, Complex) and not isinstance(key, Real):
@@ -170,7 +170,7 @@ def _number_bytes(key: Any) -> bytes:
 
 
 def _joined(parts: Iterable[bytes]) -> bytes:
-    """Parts with their lengths, so that no two rows of parts join alike."""
+    """Parts with their lengths, so that different parts never join to the same bytes."""
     joined = bytearray()
     for part in parts:
         size = len(part)

@@ -6,7 +6,7 @@ from typing import Any
 from sojourn.operators import Emits, Output
 
 Reader = Callable[[str, Any, Any], Sequence[Any]]
-"""The values an operator of this name emits when it has returned that for this value."""
+"""From the operator's name, what it returned and the value it got, to the values it emits."""
 
 
 def _many(name: str, returned: Any, value: Any) -> Sequence[Any]:  # noqa: ARG001
@@ -22,7 +22,7 @@ def _many(name: str, returned: Any, value: Any) -> Sequence[Any]:  # noqa: ARG00
             f"operator {name!r} returned {type(returned).__name__} {returned!r:.60}; to emit it, "
             "return [value] or use t.map(); for none, return None"
         )
-    return list(returned)  # one that fails half-way leaves no results
+    return list(returned)  # a generator that fails half-way leaves no results
 
 
 def _one(name: str, returned: Any, value: Any) -> Sequence[Any]:  # noqa: ARG001

@@ -26,13 +26,13 @@ class Router:
         plain = self.routes[None]
         self.only = plain[0] if len(plain) == 1 and not plain[0][1].broadcast else None
         self.groups: dict[tuple[int, int], m.Group] = {}
-        self.plain: m.Group | None = None  # of the only route, if it has no key
+        self.plain: m.Group | None = None  # the group of the only route, if it has no key
         self.bytes = 0
         self.ids = random.Random(seed)
 
     def send(self, results: Sequence[Any], root: int | None) -> int:
-        """Address each value along every route that takes it, and gather the tuples made; returns
-        what `gather` does. If one cannot be sent, none is."""
+        """Address each value along every route that takes it, and gather the tuples made. Returns
+        what `gather` does. If one value cannot be sent, none is."""
         # Most operators have one receiver, and most of their tuples one result and no trace.
         if not results:
             return 0
@@ -56,11 +56,11 @@ class Router:
         return 0
 
     def addressed(self, results: Sequence[Any]) -> list[Tuple]:
-        """The tuples that values become, addressed; gathered only later."""
+        """The addressed tuples of some values, to be gathered later."""
         return [found for value in results for found in self._addressed(value)]
 
     def gather(self, addressed: list[Tuple], root: int | None) -> int:
-        """Keep them until they are collected; returns the exclusive-or of their ids, for the tree
+        """Keep tuples until they are collected. Returns the exclusive-or of their ids, for the tree
         `root`."""
         made = 0
         for number, executor, shard, payload in addressed:
@@ -109,10 +109,10 @@ class Router:
 
 
 def broadcast_of(receiver: str, value: Any) -> bytes:
-    """A pair that is broadcast, as a change of its key, which executors need not unpickle."""
+    """A broadcast pair as a change of its key, which executors need not unpickle."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise TypeError(
-            f"what is broadcast to {receiver!r} must be a (key, value) pair, with None as value to "
+            f"a broadcast to {receiver!r} must be a (key, value) pair, with None as the value to "
             f"remove the key; got {value!r:.100}; make pairs with t.map before it"
         )
     key, held = value

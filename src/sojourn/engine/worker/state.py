@@ -1,13 +1,13 @@
-"""State as an operator has it: a mapping over the keys of one shard that knows which of them
-changed, so that a commit saves those and no others.
+"""State as an operator has it: a mapping over the keys of one shard. It knows which keys changed,
+so a commit saves only those.
 
-A commit is `cut` between two tuples; `drain` then pickles what had changed, in slices for which
-the worker finds time, and a key that is touched before its turn is pickled first. So what is saved
-is as of the cut, and no tuple waits for more than its own keys. `store` writes the changes.
+A commit is `cut` between two tuples. `drain` then pickles what had changed, in slices for which the
+worker finds time. A key that is touched before its turn is pickled first. So what is saved is as of
+the cut, and no tuple waits for more than its own keys. `store` writes the changes.
 
-A value that can be changed in place counts as changed once it is handed out. Hence it must be
-changed in the tuple that took it out, and stand under one key only. The order of keys is a dict's
-until a restart, or until the roll-back of a deletion."""
+A value that can be changed in place counts as changed once it is handed out. So it must be changed
+while the tuple that read it is processed, and be kept under one key only. Keys are in the order of
+a dict until a restart, or until the roll-back of a deletion."""
 
 from collections.abc import (
     Callable,
@@ -46,12 +46,12 @@ class _Packed(NamedTuple):
     changed: dict[Any, bool | None]
 
 
-class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # as a dict, it has no hash
-    """One shard's state; to the user's code a dict. Made of a dict, which it takes over, it has
-    no changes yet."""
+class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # like a dict, it has no hash
+    """One shard's state; to the user's code, a dict. It takes over the dict it is made from, and
+    has no changes then."""
 
-    # Of a changed key, whether it is new since the last cut; such a key that goes leaves no trace.
-    # Of a pending key likewise, and None once it is pickled.
+    # For a changed key: whether it is new since the last cut. A new key that goes leaves no trace.
+    # For a pending key the same, and None once it is pickled.
     __slots__ = ("_changed", "_data", "_guarded", "_left", "_notes", "_pending", "_saved")
 
     def __init__(self, data: dict[Any, Any] | None = None) -> None:
@@ -153,26 +153,26 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # as a dict, it has no 
         return key, self.pop(key)
 
     def keys(self) -> KeysView[Any]:
-        """The keys; that marks none."""
+        """The keys. Reading keys marks none as read."""
         return self._data.keys()
 
     def values(self) -> "_Values":
-        """The values; those handed out count as read."""
+        """The values. Those handed out count as read."""
         return _Values(self)
 
     def items(self) -> "_Items":
-        """The keys with their values; those handed out count as read."""
+        """The keys with their values. Those handed out count as read."""
         return _Items(self)
 
-    # The life of a tuple, where a failed one is left and the next one taken.
+    # The life of a tuple: a failed one is undone, and the next one begins.
 
     def remember(self) -> None:
-        """From here on, note what each key had before it is first touched."""
+        """From here on, note the value of each key before it is first touched."""
         self._notes = {}
         self._guarded = True
 
     def forget(self) -> None:
-        """Drop the notes; what was done holds."""
+        """Drop the notes and keep what was done."""
         self._notes = None
         self._guarded = bool(self._pending)
 
@@ -190,8 +190,8 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # as a dict, it has no 
     # The life of a commit.
 
     def cut(self) -> int:
-        """Take what changed since the last cut, as it is now, for the next commit. How many keys
-        those are."""
+        """Take what changed since the last cut, as it is now, for the next commit. Returns how many
+        keys changed."""
         if self._pending or self._saved or self._notes is not None:
             raise AssertionError(
                 f"a cut comes between tuples and after the last one's changes were taken; "
@@ -204,8 +204,8 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # as a dict, it has no 
         return len(self._pending)
 
     def drain(self, until: Callable[[], bool]) -> bool:
-        """Pickle pending keys until none is left, or, after each few, `until` says stop. Whether
-        none is left."""
+        """Pickle pending keys until none is left, or until `until`, which is asked after every few,
+        says stop. Returns whether none is left."""
         budget = _SLICE
         pending, save = self._pending, self._save
         try:
@@ -218,7 +218,7 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # as a dict, it has no 
                         return False
                     budget = _SLICE
         except BaseException:
-            # The key that failed is still to be saved, so the next drain must meet it again.
+            # The key that failed must still be saved, so the next drain must meet it again.
             self._left = iter(pending)
             raise
         self._pending = {}
@@ -226,14 +226,14 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # as a dict, it has no 
         return True
 
     def take_changes(self) -> list[Change]:
-        """What the last cut found changed; once `drain` has said that none is left."""
+        """What the last cut found changed. Call it once `drain` has said that none is left."""
         if self._pending:
             raise AssertionError("changes are taken after they were drained; some keys are pending")
         saved, self._saved = self._saved, []
         return saved
 
     def packed(self) -> bytes:
-        """The whole shard for another process, with what changed since the last cut."""
+        """The whole shard, for another process, including what changed since the last cut."""
         if self._pending or self._notes is not None:
             raise AssertionError(
                 f"a shard is packed between tuples and once drained; {len(self._pending)} pending"
@@ -262,7 +262,7 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # as a dict, it has no 
             self._changed[key] = False
 
     def _before(self, key: Any) -> None:
-        """Keep what a key has, for the commit under way and for a roll-back, before a touch."""
+        """Before a key is touched, keep its value for the commit under way and for a roll-back."""
         if self._pending.get(key) is not None:
             self._save(key)
         notes = self._notes
@@ -272,7 +272,7 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # as a dict, it has no 
             notes[key] = value if fixed else _Copy(_pickled(key, value))
 
     def _save(self, key: Any) -> int:
-        """Pickle a pending key; about how much work that was."""
+        """Pickle a pending key. Returns about how much work that was."""
         value = self._data.get(key, _ABSENT)
         if value is not _ABSENT:
             pickled = _pickled(key, value)
@@ -315,7 +315,7 @@ class _Values(ValuesView[Any]):
 
 
 def _fixed(value: Any) -> bool:
-    """Whether a value can surely not be changed in place."""
+    """Whether a value certainly cannot be changed in place."""
     kind = type(value)
     if kind in _SCALARS:
         return True
@@ -330,5 +330,5 @@ def _pickled(key: Any, value: Any) -> bytes:
     except Exception as error:
         raise InputError(
             f"state of key {key!r:.80}: a value must be picklable; got one of type "
-            f"{type(value).__name__} ({error}); keep plain data and make the rest in open()"
+            f"{type(value).__name__} ({error}); keep plain data, and make the rest in open()"
         ) from error

@@ -1,9 +1,9 @@
-"""State on disk: files of changes. Each commit adds one, `merge` makes one of several, and `read`
-makes the state again out of all of them, oldest first.
+"""State on disk: files of changes. Each commit adds one, `merge` makes one from several, and `read`
+restores the state from all of them, oldest first.
 
-A file holds blocks of changes, those of a shard one after the other; then an index that says where
-each shard's blocks are; then a trailer of fixed size that says where the index is. Writing ends
-with the trailer, so a file that was cut short lacks it. Every part has a checksum."""
+A file holds blocks of changes, shard by shard; then an index that says where each shard's blocks
+are; then a trailer of fixed size that says where the index is. The trailer is written last, so a
+file that was cut short lacks it. Every part has a checksum."""
 
 import os
 import struct
@@ -25,7 +25,7 @@ from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
 from sojourn.topology import MAX_SHARDS
 
-TABLE = MAX_SHARDS  # what was broadcast, which stands beside the shards
+TABLE = MAX_SHARDS  # the number under which broadcasts are saved beside the shards
 _MAGIC = b"sojourn1"
 TRAILER = struct.Struct("<QI8s")  # where the index begins, its checksum, magic
 _HEAD = struct.Struct("<QI")  # a block's length and checksum
@@ -42,12 +42,12 @@ _index = msgspec.msgpack.Decoder(dict[int, _Place])
 
 
 def write(path: Path, shards: Mapping[int, list[Change]]) -> int:
-    """Make a file of changes, which is on disk when this returns. Its size in bytes."""
+    """Make a file of changes, which is on disk when this returns. Returns its size in bytes."""
     return _write(path, shards.items())
 
 
 def read(paths: Sequence[Path], shards: Callable[[int], bool]) -> dict[int, State]:
-    """The state of those shards that `shards` wants, out of the files, oldest first."""
+    """The state of the shards that `shards` accepts, from files given oldest first."""
     found: dict[int, dict[Any, Any]] = {}
     for path in paths:
         with File(path) as file:
@@ -59,14 +59,15 @@ def read(paths: Sequence[Path], shards: Callable[[int], bool]) -> dict[int, Stat
 
 
 def newest(paths: Sequence[Path], shard: int) -> list[Change]:
-    """Of each key of a shard the newest change, as it was written."""
+    """The newest change of each key of a shard, as it was written."""
     with ExitStack() as stack:
         return _newest([stack.enter_context(File(path)) for path in paths], shard, True)
 
 
 def merge(paths: Sequence[Path], out: Path, drop_deleted: bool) -> int:
-    """Make one file out of several that follow each other, oldest first: of each key the newest
-    change. Deletions may be dropped where there is no older file. The new file's size in bytes."""
+    """Make one file from several that follow one another, oldest first. It holds the newest change
+    of each key. Deletions may be dropped where there is no older file. Returns the new file's size
+    in bytes."""
     with ExitStack() as stack:
         files = [stack.enter_context(File(path)) for path in paths]
         shards = sorted(set().union(*(file.index for file in files)))
@@ -74,11 +75,11 @@ def merge(paths: Sequence[Path], out: Path, drop_deleted: bool) -> int:
 
 
 def to_merge(sizes: Sequence[int]) -> int:
-    """How many of the newest files, whose sizes come oldest first, are to be made one; 0 for none.
+    """How many of the newest files to merge into one; 0 for none. `sizes` are oldest first.
 
-    A file is merged once those after it are together as large, so what it holds is written again
-    only when the file doubles. It takes a few files to be worth it. If there are many none the
-    less, the few newest are merged, which are the smallest."""
+    A file is merged once those after it are together as large, so its content is written again only
+    when the file doubles. A merge needs a few files to be worthwhile. If there are many files
+    nevertheless, the few newest are merged, which are the smallest."""
     count = newer = 0
     for number, size in enumerate(reversed(sizes), 1):
         if size <= newer:
@@ -109,7 +110,7 @@ def _newest(files: list["File"], shard: int, drop_deleted: bool) -> list[Change]
 
 
 def _write(path: Path, shards: Iterable[tuple[int, list[Change]]]) -> int:
-    # The name is new, and no one looks at the file before this returns: none is made aside.
+    # The name is new, and nobody reads the file before this returns, so no temporary file is made.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb", buffering=BLOCK) as file:
@@ -136,7 +137,7 @@ def _write(path: Path, shards: Iterable[tuple[int, list[Change]]]) -> int:
 
 
 def _encoded(changes: list[Change], path: Path, shard: int) -> Iterator[bytes]:
-    """Blocks of about a size; in small ones, as encoding one keeps other threads waiting."""
+    """Blocks of similar size. They are small, because encoding one keeps other threads waiting."""
     at, step = 0, _FIRST_BLOCK
     while at < len(changes):
         some = changes[at : at + step]
@@ -194,7 +195,7 @@ class File:
             count -= len(block)
             yield block
         if count:
-            raise self._refused(f"shard {shard} has another number of changes than it should")
+            raise self._refused(f"shard {shard} has the wrong number of changes")
 
     def _read_index(self) -> dict[int, _Place]:
         end = self.file.seek(0, os.SEEK_END) - TRAILER.size
@@ -203,7 +204,7 @@ class File:
         self.file.seek(end)
         offset, checksum, magic = TRAILER.unpack(self._exactly(TRAILER.size))
         if magic != _MAGIC or offset > end:
-            raise self._refused("its end is not that of a file of state")
+            raise self._refused("it does not end like a file of state")
         self.file.seek(offset)
         return self._decoded(self._exactly(end - offset), checksum, _index)
 
@@ -215,7 +216,7 @@ class File:
 
     def _decoded(self, data: bytes, checksum: int, decoder: msgspec.msgpack.Decoder[_T]) -> _T:
         if crc32(data) != checksum:
-            raise self._refused("a checksum does not hold")
+            raise self._refused("a checksum is wrong")
         try:
             return decoder.decode(data)
         except msgspec.DecodeError as error:
@@ -223,6 +224,6 @@ class File:
 
     def _refused(self, why: str) -> InputError:
         return InputError(
-            f"{self.path}: not a whole file of state: {why}; was it cut short, or is it another "
-            "program's? Start with another checkpoint"
+            f"{self.path}: is not a complete file of state: {why}; was it cut short, or is it "
+            "another program's? Start with another checkpoint"
         )

@@ -1,10 +1,10 @@
 """Timers of a worker's keys, and keys that are forgotten when nothing comes for them. Both are kept
-in a state of their own beside each shard's, under the shard's complement (`~shard`), so that they
-are saved, merged and moved as all state is. Used by the operator's code.
+in a state of their own beside each shard's, under the shard's complement (`~shard`). So they are
+saved, merged and moved like all state. Used by the operator's code.
 
-A timer is an entry (key, payload) with the time at which it is due; an entry (key,) has the time at
-which a tuple of the key was last seen. A heap says what is due first; an entry of it counts if the
-state still says so."""
+A timer is an entry (key, payload) with the time at which it is due. An entry (key,) has the time at
+which a tuple of the key was last seen. A heap tells what is due first. An entry in the heap counts
+only if the state still has it."""
 
 import heapq
 import time
@@ -16,13 +16,13 @@ from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
 from sojourn.units import parse_duration
 
-_GRAINS = 8  # a key's last sight is kept to an eighth of its time to live
+_GRAINS = 8  # when a key was last seen is kept to an eighth of its time to live
 _STALE = 1000
 _NO_KEY: Any = object()
 
 
 class Hand:
-    """The tuple in hand, whose key is found when it is asked for; or the key of a timer."""
+    """The current tuple, whose key is found when it is asked for; or the key of a timer."""
 
     def __init__(self, key_of: Callable[[Any], Any]) -> None:
         self.key_of = key_of
@@ -35,7 +35,7 @@ class Hand:
 
     @property
     def key(self) -> Any:
-        """Of what is in hand."""
+        """The key of the current tuple or timer."""
         if self._key is _NO_KEY:
             self._key = self.key_of(self.value)
         return self._key
@@ -46,7 +46,7 @@ class Hand:
 
 
 class Timers:
-    """What operators have as `self.timers`: timers for the key of the tuple in hand."""
+    """What operators have as `self.timers`: sets timers for the key of the current tuple."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Timers:
         self._pushed = 0
         self._counts: dict[int, Counter[Any]] = {}  # by shard, the timers of each key
         self._shard = -1
-        self._long = _STALE  # entries of the heap, above which those that do not count are left out
+        self._long = _STALE  # if the heap has more entries, those that do not count are dropped
 
     # what operators call
 
     @property
     def now(self) -> float:
-        """The time, as `time.time` counts it; in tests that of the test's clock."""
+        """The time, in seconds as `time.time` counts them; in a test, the time of its clock."""
         return self._clock()
 
     @property
@@ -79,20 +79,20 @@ class Timers:
         return self._clock() - self._zero_s
 
     def after(self, seconds: float | str, payload: Any = None) -> None:
-        """Have `on_timer(key, payload)` called in so many seconds, or after "5min". A timer of the
-        key with the same payload is replaced."""
+        """Call `on_timer(key, payload)` after that many seconds, or after a time such as "5min". A
+        timer of the key with the same payload is replaced."""
         self.at(self._clock() + parse_duration(seconds, "timers.after"), payload)
 
     def at(self, when: float, payload: Any = None) -> None:
-        """The same at a time, in seconds as `time.time` counts them."""
+        """Call `on_timer(key, payload)` at that time, in seconds as `time.time` counts them."""
         if isinstance(when, bool) or not isinstance(when, int | float) or when != when:  # noqa: PLR0124
-            raise InputError(f"timers.at: needs seconds as time.time() counts them; got {when!r}")
+            raise InputError(f"timers.at: must be seconds as time.time() counts them; got {when!r}")
         state, entry = self._in_hand(payload)
         try:
             known = entry in state
         except TypeError:
             raise InputError(
-                f"timers: a payload must be hashable, as it tells a key's timers apart; got "
+                f"timers: a payload must be hashable, because it tells a key's timers apart; got "
                 f"{payload!r:.100}"
             ) from None
         if not known:
@@ -101,7 +101,7 @@ class Timers:
         self._push(float(when), self._shard, entry)
 
     def cancel(self, payload: Any = None) -> bool:
-        """Forget the key's timer with this payload; whether there was one."""
+        """Remove the key's timer with this payload. Returns whether there was one."""
         state, entry = self._in_hand(payload)
         if entry not in state:
             return False
@@ -112,7 +112,7 @@ class Timers:
 
     @property
     def due_s(self) -> float | None:
-        """When to fire next; perhaps nothing is due then any more."""
+        """When to fire next. By then, perhaps nothing is due any more."""
         return self._heap[0][0] if self._heap else None
 
     @property
@@ -122,11 +122,11 @@ class Timers:
 
     @property
     def kept(self) -> int:
-        """Entries that take room, also of timers that were set anew or cancelled since."""
+        """Entries that take room, including those of timers that were replaced or cancelled."""
         return len(self._heap)
 
     def enter(self, shard: int, is_tuple: bool) -> None:
-        """What is in hand is of this shard: a tuple, or a timer."""
+        """Begin a tuple or a timer of this shard."""
         self._shard = shard
         if len(self._heap) > self._long:
             self._compact()
@@ -134,7 +134,7 @@ class Timers:
             self._see(shard, self._hand.key)
 
     def take_up(self, shard: int) -> None:
-        """The shard is this worker's now, with what stands beside its state."""
+        """Begin to own a shard, with the timers beside its state."""
         counts = self._counts[shard] = Counter()
         for entry, when in list(self._states.get(~shard, State()).items()):
             if len(entry) > 1:
@@ -144,24 +144,24 @@ class Timers:
                 self._push(self._forgotten_s(when), shard, entry)
 
     def let_go(self, shard: int) -> None:
-        """It is about to be another's."""
+        """Give up a shard that another worker will own."""
         self._counts.pop(shard, None)
 
     def beside(self, shard: int) -> State:
-        """The state in which they are kept."""
+        """The state that holds the timers of a shard."""
         state = self._states.get(~shard)
         if state is None:
             state = self._states[~shard] = State()
         return state
 
     def count_anew(self) -> None:
-        """What is in hand was rolled back."""
+        """Count timers again after a roll-back."""
         timers = (entry[0] for entry in self._states.get(~self._shard, ()) if len(entry) > 1)
         self._counts[self._shard] = Counter(timers)
 
     def fire(self, most: int) -> Iterator[tuple[int, Any, Any]]:
-        """The shard, key and payload of what is due, each no longer pending; keys of which nothing
-        came for long are forgotten on the way."""
+        """The shard, key and payload of each timer that is due, which is then no longer pending.
+        Also forgets keys for which nothing came for long."""
         now = self._clock()
         while self._heap and self._heap[0][0] <= now and most > 0:
             when, _, shard, entry = heapq.heappop(self._heap)
@@ -177,7 +177,7 @@ class Timers:
 
     def _in_hand(self, payload: Any) -> tuple[State, tuple[Any, Any]]:
         if self._shard < 0:
-            raise InputError("timers belong to the key of a tuple: set them in process or on_timer")
+            raise InputError("timers belong to the key of a tuple; set them in process or on_timer")
         return self.beside(self._shard), (self._hand.key, payload)
 
     def _drop(self, shard: int, state: State, entry: tuple[Any, ...]) -> None:
@@ -188,7 +188,7 @@ class Timers:
             del counts[entry[0]]
 
     def _see(self, shard: int, key: Any) -> None:
-        """Note a key's last sight, to an eighth of its time to live."""
+        """Note when a key was last seen, to an eighth of its time to live."""
         assert self._ttl_s is not None
         grain_s = self._ttl_s / _GRAINS
         state, seen_s = self.beside(shard), self._clock() // grain_s * grain_s
@@ -205,7 +205,7 @@ class Timers:
         if seen_s is None or self._ttl_s is None or self._forgotten_s(seen_s) != when:
             return
         if self._counts.get(shard, {}).get(key):
-            self._see(shard, key)  # not while it has timers
+            self._see(shard, key)  # a key with timers is kept
             return
         del state[(key,)]
         self._states.get(shard, State()).pop(key, None)
@@ -215,8 +215,8 @@ class Timers:
         heapq.heappush(self._heap, (when, self._pushed, shard, entry))
 
     def _compact(self) -> None:
-        """Leave out what no longer counts. Only between tuples: one that fails brings back what it
-        has replaced."""
+        """Drop entries that no longer count. Only between tuples, because a tuple that fails brings
+        back what it has replaced."""
         self._heap = []
         for shard in self._own:
             self.take_up(shard)

@@ -1,8 +1,8 @@
 """Users' values as bytes: what tuples and state are made of between processes.
 
-Classes of the user's own modules travel by value, so no module of that name holds them where
-workers run, and plain pickle refuses their instances. Such classes are sent to every host, and
-values of them refer to them by name."""
+Classes of the user's own modules travel by value. Where workers run, no module of that name holds
+them, so plain pickle refuses their instances. Such classes are sent to every host, and their
+instances refer to them by name."""
 
 import io
 import pickle
@@ -17,8 +17,8 @@ _plain_dumps = pickle.dumps
 
 
 def register(classes: list[tuple[str, str, bytes]]) -> None:
-    """Take the classes of the user's modules: module, name and the class, cloudpickled. One that
-    cannot be rebuilt here is told when a value needs it."""
+    """Take the classes of the user's modules: module, name and the cloudpickled class. If one
+    cannot be rebuilt here, the error is raised when a value needs it."""
     for module, name, data in classes:
         try:
             _classes[module, name] = cloudpickle.loads(data)
@@ -27,7 +27,7 @@ def register(classes: list[tuple[str, str, bytes]]) -> None:
 
 
 def dumps(value: Any) -> bytes:
-    """Plain pickle where that will do."""
+    """Plain pickle where that is enough."""
     if not _own or type(value) not in _own:
         try:
             return _plain_dumps(value, 5)
@@ -64,7 +64,7 @@ def _class_named(module: str, name: str) -> Any:
         found = getattr(sys.modules[module], first, None)
     if found is None:
         raise AttributeError(
-            f"a value is of class {name!r} of {module!r}, which the application no longer has"
+            f"a value has the class {name!r} of {module!r}, which the application no longer has"
         )
     if isinstance(found, Exception):
         raise found
@@ -74,7 +74,7 @@ def _class_named(module: str, name: str) -> Any:
 
 
 def shown(payload: bytes) -> str:
-    """What a tuple was, as far as it can be told."""
+    """A tuple's value as text, as far as it can be shown."""
     try:
         return repr(loads(payload))[:200]
     except Exception as error:  # noqa: BLE001  # the payload itself may be what is broken

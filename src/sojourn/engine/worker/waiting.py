@@ -30,7 +30,7 @@ class EventLoop:
         self.thread.start()
 
     def result(self, found: Any) -> Any:
-        """What an operator's method returned; if it is to be awaited, what came of that."""
+        """What an operator's method returned, awaited if need be."""
         if inspect.isasyncgen(found) or inspect.isawaitable(found):
             return asyncio.run_coroutine_threadsafe(awaited(found), self.loop).result()
         return found
@@ -46,7 +46,7 @@ class EventLoop:
         return asyncio.run_coroutine_threadsafe(called(), self.loop).result()
 
     def close(self) -> None:
-        """Nothing runs in it after this."""
+        """End the event loop and its thread."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
         self.loop.close()
@@ -60,8 +60,8 @@ async def awaited(found: Any) -> Any:
 
 
 class Waiting:
-    """The tuples that an async operator has in hand. Each is answered when it is done, whichever
-    were given before it; the answer says which of those in hand it is."""
+    """The tuples that an async operator has in hand. Each is answered when it is done, in any
+    order; the answer says which of those in hand it is."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Waiting:
         self.given = self.done = 0
 
     def give(self, work: m.Work) -> None:
-        """Begin with it."""
+        """Begin to process work."""
         self.given += 1
         self.events.loop.call_soon_threadsafe(self._begin, work)
 

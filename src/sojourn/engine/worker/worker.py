@@ -1,9 +1,9 @@
-"""A worker: one processor's loop over tuples. Runs the user's code, and nothing else of the
-engine does. Fed by its executor over a socket; answers with what the code returned.
+"""A worker: one processor's loop over tuples. Only workers run the user's operators and sinks. Fed
+by its executor over a socket; answers with what the code returned.
 
-A tuple is unpickled, processed, and each of its results pickled once and addressed; service time
-is all of that. At a commit's cut a worker answers at once and goes on: what changed is pickled in
-slices between tuples, and written by a thread."""
+A tuple is unpickled and processed, and each of its results is pickled once and addressed. Service
+time is all of that. At a commit's cut, a worker answers at once and goes on: what changed is
+pickled in slices between tuples, and a thread writes it."""
 
 import errno
 import select
@@ -26,8 +26,8 @@ from sojourn.engine.worker.router import Router
 if TYPE_CHECKING:
     from sojourn.engine.worker.waiting import Waiting
 
-_MOST_FIRED = 256  # timers before the next tuples
-_SHARE = 0.1  # of what the last one took, if that is more
+_MOST_FIRED = 256  # timers to fire before the next tuples
+_SHARE = 0.1  # share of the last helping's time for saving, if that is more
 _OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
@@ -44,7 +44,7 @@ class _Answers:
             send_frame(self.sock, m.encode(message))
 
     def when_done(self, save: Callable[[], m.Saved]) -> None:
-        """Do something in a thread, and tell what came of it."""
+        """Do something in a thread, and answer with its result."""
         self.thread = threading.Thread(target=self._do, args=(save,), daemon=True)
         self.thread.start()
 
@@ -59,16 +59,16 @@ class _Answers:
         except OSError as error:
             answer = m.Fatal(_of_disk(error), user=False)
         except Exception:  # noqa: BLE001  # a thread has nobody else to tell
-            answer = m.Fatal(f"what it has cannot be saved\n{traceback.format_exc()}")
+            answer = m.Fatal(f"its state cannot be saved\n{traceback.format_exc()}")
         try:
             self.send(answer)
         except (BrokenPipeError, ConnectionResetError):
-            return  # the executor is gone, and so is the reason to tell
+            return  # the executor is gone, so there is nobody to answer
 
 
 def _of_disk(error: OSError) -> str:
     full = durable.full_disk(error)
-    return full or f"what it has cannot be saved\n{traceback.format_exc()}"
+    return full or f"its state cannot be saved\n{traceback.format_exc()}"
 
 
 def serve(
@@ -80,9 +80,9 @@ def serve(
     keep_going: bool,
     timed_every: int,
 ) -> None:
-    """Answer messages until told to close or the executor is gone. With `keep_going`, a tuple
-    whose processing raises is reported and left; else the worker reports and stops. Of every
-    `timed_every`-th tuple at the most the service time is taken, of none if that is 0."""
+    """Answer messages until told to close, or until the executor is gone. With `keep_going`, a
+    tuple whose processing raises is reported and skipped; otherwise the worker reports it and
+    stops. At most every `timed_every`-th tuple is timed, and none if that is 0."""
     router = Router(routes, seed)
     timer = _Timer(timed_every)
     answers = _Answers(sock)
@@ -164,15 +164,15 @@ def _answer(
     if isinstance(answer, m.Done):
         if code.timers is not None:
             answer.due_s, answer.timers = code.timers.due_s, code.timers.pending
-        # So that saving gets its share of a slow worker.
+        # Saving must get its share of a slow worker's time.
         code.slice_s = max(SLICE_S, _SHARE * answer.elapsed_s)
     return answer
 
 
 class _Timer:
-    """Which tuples are timed: every so-many-th, but of those handed over together one at the most:
-    the more there are, the less each takes, and the more timing would add to it. Which one goes
-    round, as the first after a wait takes longer than the others."""
+    """Which tuples are timed: every N-th, but at most one of those handed over together. The more
+    come together, the less time each takes, and the more timing would add to it. The place of the
+    timed one goes round, because the first after a wait takes longer than the others."""
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -180,7 +180,7 @@ class _Timer:
         self.turn = 0
 
     def due(self, count: int) -> int:
-        """Which of the next so many; -1 for none."""
+        """Which of the next `count` tuples to time; -1 for none."""
         if not self.every:
             return -1
         if self.skip >= count:
@@ -227,7 +227,7 @@ def _process(
                 made = send(results, root)
         except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
             if isinstance(error, OSError) and error.errno in _OF_DISK:
-                return m.Fatal(_of_disk(error), user=False)  # no fault of the tuple's
+                return m.Fatal(_of_disk(error), user=False)  # the tuple is not at fault
             if not keep_going:
                 return m.Fatal(
                     f"processing {values.shown(payload)} raised\n{traceback.format_exc()}"
@@ -263,7 +263,8 @@ def _timers(code: OperatorCode | SinkCode, loaded: bool) -> m.Timers:
 
 
 def _fire(code: OperatorCode | SinkCode, router: Router, keep_going: bool) -> m.Done | m.Fatal:
-    """Some of the timers that are due. One that fails meets `on_error`, and is not fired again."""
+    """Fire some of the timers that are due. One that fails meets `on_error`, and is not fired
+    again."""
     assert isinstance(code, OperatorCode)
     assert code.timers is not None
     failed: list[m.DeadLetter] = []
@@ -273,7 +274,7 @@ def _fire(code: OperatorCode | SinkCode, router: Router, keep_going: bool) -> m.
             router.send(code.on_timer(shard, key, payload), None)
         except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
             if isinstance(error, OSError) and error.errno in _OF_DISK:
-                return m.Fatal(_of_disk(error), user=False)  # no fault of the timer's
+                return m.Fatal(_of_disk(error), user=False)  # the timer is not at fault
             shown = f"timer {payload!r:.100} of key {key!r:.100}"
             if not keep_going:
                 return m.Fatal(f"{shown} raised\n{traceback.format_exc()}")
@@ -301,9 +302,9 @@ class _Failed(Exception):
 
 
 class _Bundles:
-    """A helping of tuples for code that takes many at once: those of a shard together. Where that
-    raises, state is put back and each is given by itself, so that only one that fails alone meets
-    `on_error`."""
+    """A helping of tuples for code that takes many at once: those of a shard go together. If that
+    raises, state is put back and each tuple is given by itself, so that only one that fails alone
+    meets `on_error`."""
 
     def __init__(self, work: m.Work, code: Code, router: Router, keep_going: bool) -> None:
         self.payloads, self.code, self.router, self.keep_going = (
