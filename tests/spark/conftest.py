@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import select
 import subprocess
 import time
@@ -16,6 +17,8 @@ from sojourn.engine.spark.session import session
 from sojourn.wiring import Running
 
 SLOTS = 12
+# By which processes of this run are told from those of others; all that it starts inherit it.
+OWN = f"SOJOURN_TESTS={os.environ.setdefault('SOJOURN_TESTS', secrets.token_hex(8))}"
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +50,7 @@ def await_exit(pid: int, timeout_s: float = 20.0) -> None:
 
 
 def executors() -> list[int]:
-    """Process ids of elastic executors, hosts and workers that this user runs."""
+    """Process ids of elastic executors, hosts and workers."""
     return [pid for pid in processes() if b"engine.spark.daemon" not in above(pid)]
 
 
@@ -62,14 +65,21 @@ def above(pid: int) -> bytes:
 
 
 def processes() -> list[int]:
-    """Of executors, and of the nurseries that fork them."""
+    """Of executors, and of the nurseries that fork them, as far as this run has started them."""
     listed = subprocess.run(
         ["pgrep", "-u", str(os.getuid()), "-f", "sojourn.engine.executor.main"],
         capture_output=True,
         text=True,
         check=False,
     )
-    return [int(pid) for pid in listed.stdout.split()]
+    return [int(pid) for pid in listed.stdout.split() if _is_own(int(pid))]
+
+
+def _is_own(pid: int) -> bool:
+    try:
+        return OWN.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False  # it has ended
 
 
 def results(directory: Path) -> list[Any]:

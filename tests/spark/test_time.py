@@ -60,9 +60,12 @@ def test_timers_fire_once_whatever_is_killed_and_are_waited_for(
 
 def test_a_stop_keeps_timers_and_state_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint = tmp_path / "checkpoint"
-    topology = gathering(tmp_path / "out", 8.0, count=50)
-    with sj.start(topology, spark=spark, checkpoint=checkpoint) as running:
-        assert not running.await_idle(2), "timers are pending"
+    topology = gathering(tmp_path / "out", 12.0, count=50)
+    often = {"commit": "500ms"}
+    with sj.start(topology, spark=spark, checkpoint=checkpoint, settings=often) as running:
+        while sum(len(gathered) for _, gathered in sj.read_state(checkpoint, "gather")) < 50:
+            assert running.await_commit(60)
+        assert not running.await_idle(0), "timers are pending"
     assert results(tmp_path / "out") == []
     kept = dict(sj.read_state(checkpoint, "gather"))
     assert kept == {key: [n for n in range(50) if n % 7 == key] for key in range(7)}
