@@ -138,3 +138,17 @@ class MachinePool(Protocol):
     def change(self, machines: int) -> str:
         """Get or give back machines until there are so many, as far as possible; returns what
         became of it in words. May take long."""
+
+
+class LocalPool:
+    """This machine, which takes as many processors as it is given."""
+
+    processors_per_machine: int | None = None
+
+    def machines(self) -> list[str]:
+        """Always one."""
+        return ["local"]
+
+    def change(self, machines: int) -> str:
+        """There is no other."""
+        return f"refused: there is one machine; {machines} were asked for"
