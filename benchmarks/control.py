@@ -28,19 +28,16 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import engine as engine_benchmark
 from pyspark.sql import SparkSession
 
 import sojourn as sj
-from sojourn.control.controller import Record, Shape
-from sojourn.control.loop import ControlLoop
+from sojourn import configuration
+from sojourn.control.controller import Record
 from sojourn.control.model import network_of
-from sojourn.control.negotiator import Negotiator
-from sojourn.control.situation import Limits
-from sojourn.engine.driver.machines import LocalPool
 from sojourn.engine.spark.session import session
 from sojourn.engine.wire import messages
 from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
@@ -49,6 +46,7 @@ from sojourn.engine.worker import code, feeder, router, values, worker
 from sojourn.ports import Allocation, Sample, Samples, Sojourn
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings, EngineSettings
+from sojourn.wiring import control_loop, settings_for
 
 SLEEPS = {"check": 0.025, "price": 0.040}
 ROUTE = Route(
@@ -73,15 +71,26 @@ def chain(source: sj.Source, processors: Sequence[int]) -> sj.Topology:
 
 
 def controlled(
-    spark: SparkSession, topology: sj.Topology, seconds: float, **options: Any
-) -> tuple[list[Record], sj.Summary]:
+    spark: SparkSession | None,
+    topology: sj.Topology,
+    seconds: float,
+    *,
+    settings: Mapping[str, object] | None = None,
+    checkpoint: str | None = None,
+    **targets: Any,
+) -> tuple[list[Record], sj.Running]:
     """Run under control for a while."""
     records: list[Record] = []
-    with sj.start(topology, spark=spark, **options) as running:
-        assert running.loop is not None
-        running.loop.listeners.append(records.append)
+    given = configuration.from_mapping(settings or {})
+    with sj.Running(
+        topology,
+        *settings_for(targets, over=[given], spark=spark),
+        spark=spark,
+        checkpoint=checkpoint,
+        listeners=[records.append],
+    ) as running:
         running.wait(seconds)
-    return records, running.summary
+    return records, running
 
 
 def step(spark: SparkSession, quick: bool) -> dict[str, Any]:
@@ -163,9 +172,10 @@ def steady(spark: SparkSession, quick: bool) -> dict[str, Any]:
         "bursty": (sj.sources.paced(number, rate=schedule, arrivals="poisson"), (2, 4)),
     }
     for name, (source, processors) in sources.items():
-        records, summary = controlled(
+        records, ended = controlled(
             spark, chain(source, processors), seconds + 60, max_sojourn="200ms"
         )
+        summary = ended.summary
         start = records[0].time_s + 60  # Spark has just started
         late = [r for r in records if r.applied and r.time_s > start]
         found[name] = {
@@ -363,18 +373,11 @@ class Still:
 def tick(_spark: SparkSession, quick: bool) -> dict[str, Any]:
     """CPU time of the tick itself over the interval of five seconds."""
     names = [f"operator-{i}" for i in range(100)]
-    shape = Shape(
-        "hundred",
-        {"in": "source"} | dict.fromkeys(names, "operator"),
-        Limits(dict.fromkeys(names, 1), {}, {}),
-        dict.fromkeys(names, 3),
-    )
-    control = ControlLoop(
-        Still(names),
-        shape,
-        ControlSettings(max_sojourn_s=2.5),
-        Negotiator(LocalPool()),
-    )
+    t = sj.Topology("hundred")
+    value: sj.Vertex[int] = t.source("in", sj.sources.paced(number, rate=100.0))
+    for name in names:
+        value = t.map(name, number, value, processors=3)
+    control = control_loop(Still(names), t, ControlSettings(max_sojourn_s=2.5))
     ticks = 50 if quick else 200
     for _ in range(ticks):
         control.tick()
@@ -391,10 +394,11 @@ def machines(_spark: SparkSession, quick: bool) -> dict[str, Any]:
     source = sj.sources.paced(
         number, rate=((40.0, 20.0), (60.0, 90.0), (200.0, 15.0)), arrivals="poisson"
     )
-    records: list[Record] = []
     with tempfile.TemporaryDirectory() as checkpoint:
-        with sj.start(
+        records, ended = controlled(
+            None,
             chain(source, (1, 2)),
+            180 if quick else 240,
             checkpoint=checkpoint,
             max_sojourn="300ms",
             settings={
@@ -404,13 +408,9 @@ def machines(_spark: SparkSession, quick: bool) -> dict[str, Any]:
                 "machines.most": 3,
                 "change.quiet": "20s",
             },
-        ) as running:
-            loop = running.loop
-            assert loop is not None
-            loop.listeners.append(records.append)
-            running.wait(180 if quick else 240)
-        summary = running.summary
-    answers = [f"{a.have} of {a.wanted}: {a.words}" for a in loop.negotiator.answers]
+        )
+    assert ended.loop is not None
+    answers = [f"{a.have} of {a.wanted}: {a.words}" for a in ended.loop.negotiator.answers]
     return {
         "answers": answers,
         "means_ms": [
@@ -418,7 +418,7 @@ def machines(_spark: SparkSession, quick: bool) -> dict[str, Any]:
         ],
         "processors": [sum(r.wanted.values()) for r in records],
         "capacity": [r.capacity for r in records],
-        "restarts": summary.restarts,
+        "restarts": ended.restarts,
     }
 
 

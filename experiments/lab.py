@@ -22,16 +22,13 @@ import numpy as np
 from shapes import Shape
 
 import sojourn as sj
-from sojourn.control.controller import Record, shape_of
-from sojourn.control.loop import ControlLoop
-from sojourn.control.negotiator import Negotiator
-from sojourn.engine.driver.machines import LocalPool
+from sojourn.control.controller import Record
 from sojourn.errors import TopologyFailed
 from sojourn.ports import QUANTILES, Samples, Sojourn
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
-from sojourn.simulate import settings_for, student
+from sojourn.simulate import Simulation, settings_for, student
 from sojourn.simulator import SimulatedEngine
-from sojourn.simulator.machines import SimulatedPool
+from sojourn.wiring import control_loop
 
 INTERVAL_S = 2.5
 AT_ONCE = 2  # topologies on the same Spark
@@ -176,19 +173,18 @@ class Lab:
         """Under control for a while; nothing is changed before a time."""
         records: list[Record] = []
         with self.running(shape, allocation) as (engine, let_pass):
-            loop = ControlLoop(
-                engine,
-                shape_of(shape.topology(allocation, sleep=False)),
-                settings,
-                Negotiator(LocalPool()),
-                [records.append],
-                advise=True,
-            )
             passed_s = 0.0
+            loop = control_loop(
+                engine,
+                shape.topology(allocation, sleep=False),
+                settings,
+                listeners=[records.append],
+                act_after_s=act_from_s,
+                clock=lambda: passed_s,
+            )
             while passed_s < seconds:
                 let_pass(settings.interval_s)
                 passed_s += settings.interval_s
-                loop.advise = passed_s < act_from_s
                 began_s = time.monotonic()
                 record = loop.tick()
                 if record.applied and self.engine == "spark":
@@ -209,48 +205,32 @@ class Lab:
         """Under control on machines that come and go, real ones on Spark; nothing is changed before
         a time."""
         records: list[Record] = []
-        conf = [*conf, "batch=10min"]
+        settings = settings_for(None, [*conf, "batch=10min"], max_sojourn=max_sojourn)
+        of_engine, of_control, _ = settings
         if self.engine == "spark":
             self.close()  # the cluster has a Spark of its own
             with (
                 tempfile.TemporaryDirectory() as checkpoint,
-                sj.start(
+                sj.Running(
                     shape.topology(allocation, sleep=True),
+                    of_engine,
+                    of_control,
                     checkpoint=checkpoint,
-                    max_sojourn=max_sojourn,
-                    settings=dict(option.split("=") for option in conf),
-                    advise=True,
+                    act_after_s=act_from_s,
+                    listeners=[records.append],
                 ) as running,
             ):
-                assert running.loop is not None
-                running.loop.listeners.append(records.append)
-                running.wait(act_from_s)
-                running.loop.advise = False
-                running.wait(seconds - act_from_s)
+                running.wait(seconds)
             return records
-        of_engine, of_control, of_simulator = settings_for(None, conf, max_sojourn=max_sojourn)
-        simulated = SimulatedEngine(
+        Simulation(
             shape.topology(allocation, sleep=False),
             shape.workload(),
-            of_simulator,
-            of_engine,
+            settings,
+            seconds,
             seed=1,
             machines=-(-sum(allocation.values()) // of_control.machine_processors),
-            machine_processors=of_control.machine_processors,
-        )
-        pool = SimulatedPool(simulated, of_control.max_machines)
-        loop = ControlLoop(
-            simulated,
-            shape_of(simulated.topology),
-            of_control,
-            Negotiator(pool, pool.begin),
-            [records.append],
-            advise=True,
-        )
-        while simulated.now_s < seconds:
-            simulated.advance(simulated.now_s + of_control.interval_s)
-            loop.advise = simulated.now_s < act_from_s
-            loop.tick()
+            act_after_s=act_from_s,
+        ).run(listeners=[records.append])
         return records
 
     def measure(

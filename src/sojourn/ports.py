@@ -138,3 +138,17 @@ class MachinePool(Protocol):
     def change(self, machines: int) -> str:
         """Get or give back machines until there are that many, as far as possible. Returns in words
         what happened. May take long."""
+
+
+class LocalPool:
+    """This machine, which takes as many processors as it is given."""
+
+    processors_per_machine: int | None = None
+
+    def machines(self) -> list[str]:
+        """Always one."""
+        return ["local"]
+
+    def change(self, machines: int) -> str:
+        """Refuse: there is no other machine."""
+        return f"refused: there is one machine; {machines} were asked for"

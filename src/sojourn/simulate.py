@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from sojourn import configuration
-from sojourn.control.controller import Record, shape_of
 from sojourn.control.journal import read_journal
-from sojourn.control.loop import ControlLoop
-from sojourn.control.negotiator import Negotiator
+from sojourn.control.loop import Listener
 from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Samples
@@ -29,7 +27,7 @@ from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology
-from sojourn.wiring import argument_layer, check_goal, check_room
+from sojourn.wiring import argument_layer, check_goal, check_room, control_loop
 
 Settings = tuple[EngineSettings, ControlSettings, SimulatorSettings]
 Progress = Callable[[float], None]  # called with the share of the virtual time that has passed
@@ -38,7 +36,7 @@ Progress = Callable[[float], None]  # called with the share of the virtual time 
 @dataclass(frozen=True)
 class Simulation:
     """Everything that one simulation depends on. Equal simulations give equal results, on every
-    machine."""
+    machine. Nothing is changed before `act_after_s`."""
 
     topology: Topology
     workload: Workload
@@ -47,6 +45,7 @@ class Simulation:
     seed: int = 0
     machines: int | None = None
     advise: bool = False
+    act_after_s: float = 0.0
 
     def check(self) -> None:
         """Refuse what cannot be simulated."""
@@ -64,10 +63,10 @@ class Simulation:
         self,
         *,
         journal: Path | None = None,
-        on_tick: Callable[[Record], None] | None = None,
+        listeners: Iterable[Listener] = (),
         progress: Progress = lambda _share: None,
     ) -> Summary:
-        """Run the simulation."""
+        """Run the simulation. `listeners` are told of every tick."""
         engine_settings, control, simulator = self.settings
         self.check()
         engine = SimulatedEngine(
@@ -80,14 +79,17 @@ class Simulation:
             machine_processors=control.machine_processors,
         )
         pool = SimulatedPool(engine, control.max_machines)
-        loop = ControlLoop(
+        loop = control_loop(
             engine,
-            shape_of(self.topology),
+            self.topology,
             control,
-            Negotiator(pool, pool.begin),
-            () if on_tick is None else (on_tick,),
+            pool,
+            listeners,
             advise=self.advise,
+            act_after_s=self.act_after_s,
             journal=journal,
+            begin=pool.begin,
+            clock=lambda: engine.now_s,
         )
         try:
             while engine.now_s + control.interval_s <= self.duration_s and not engine.is_idle:

@@ -15,10 +15,10 @@ from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
 from sojourn.control.journal import check_new
 from sojourn.control.loop import ControlLoop, Listener
-from sojourn.control.negotiator import Negotiator
+from sojourn.control.negotiator import Job, Negotiator, in_a_thread
 from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.ports import Allocation, Samples
+from sojourn.ports import Allocation, Engine, LocalPool, MachinePool, Samples
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, knobs_of
 from sojourn.topology import Topology
 from sojourn.units import parse_duration
@@ -116,7 +116,10 @@ def run(
 
 class Running:
     """A started topology, with its control loop if it has one. Use it in a `with` block, or call
-    `stop`."""
+    `stop`.
+
+    The loop changes nothing before `act_after_s` and tells `listeners` of every tick. `watch` is a
+    file of settings, whose changes it applies, and a function that reads all settings anew."""
 
     def __init__(
         self,
@@ -129,7 +132,9 @@ class Running:
         spark: "SparkSession | None" = None,
         journal: str | Path | None = None,
         advise: bool = False,
+        act_after_s: float = 0.0,
         listeners: Iterable[Listener] = (),
+        watch: tuple[Path, Callable[[], ControlSettings]] | None = None,
     ) -> None:
         from sojourn.engine.driver.engine import SparkEngine
         from sojourn.engine.driver.machines import pool_for
@@ -163,13 +168,15 @@ class Running:
             )
             failing.callback(self.engine.abandon)
             if has_goal(settings):
-                self.loop = ControlLoop(
+                watching = () if watch is None else (watched(self, *watch),)
+                self.loop = control_loop(
                     self.engine,
-                    shape_of(topology),
+                    topology,
                     settings,
-                    Negotiator(make_pool(self.engine)),
-                    listeners,
+                    make_pool(self.engine),
+                    [*listeners, *watching],
                     advise=advise,
+                    act_after_s=act_after_s,
                     journal=None if journal is None else Path(journal),
                 )
                 self._thread = threading.Thread(
@@ -327,9 +334,35 @@ class Running:
         self.loop.close()
 
 
-def watched(
-    config: Path, running: Running, reread: Callable[[], ControlSettings]
-) -> Callable[[Record], None]:
+def control_loop(
+    engine: Engine,
+    topology: Topology,
+    settings: ControlSettings,
+    pool: MachinePool | None = None,
+    listeners: Iterable[Listener] = (),
+    *,
+    advise: bool = False,
+    act_after_s: float = 0.0,
+    journal: Path | None = None,
+    begin: Callable[[Callable[[], None]], Job] = in_a_thread,
+    clock: Callable[[], float] = time.monotonic,
+) -> ControlLoop:
+    """The control loop of a topology on any engine, with the negotiator of its machines. Without a
+    pool there is this machine alone. `begin` and `clock` are for engines in virtual time."""
+    return ControlLoop(
+        engine,
+        shape_of(topology),
+        settings,
+        Negotiator(LocalPool() if pool is None else pool, begin),
+        listeners,
+        advise=advise,
+        act_after_s=act_after_s,
+        journal=journal,
+        clock=clock,
+    )
+
+
+def watched(running: Running, config: Path, reread: Callable[[], ControlSettings]) -> Listener:
     """A listener that applies changes to a settings file while the topology runs. `reread` returns
     the file's settings together with all that override them."""
     seen = config.stat().st_mtime_ns

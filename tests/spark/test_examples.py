@@ -21,12 +21,11 @@ from sojourn.settings import ControlSettings
 from sojourn.testing import Bench
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "orders"])
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_shows_what_is_expected(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each in a driver of its own. `orders` takes a minute and a half, and has what is expected of
-    it from the bench alone."""
+    """Each in a driver of its own."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     play(name, shell)

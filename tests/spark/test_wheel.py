@@ -1,15 +1,21 @@
-"""A wheel made of the repository, in an environment of its own, runs the README's program."""
+"""A wheel made of the repository, installed into an empty environment, runs `sojourn` and the
+README's program."""
 
+import os
 import re
 import subprocess
 import sys
-import sysconfig
 import venv
+from importlib.metadata import distribution
 from pathlib import Path
 
+import pytest
 from conftest import results
 
+from sojourn.engine.spark.java import find_java
+
 ROOT = Path(__file__).parents[2]
+LARGE = ("pyspark", "py4j")  # too large to install again
 
 
 def program() -> str:
@@ -19,33 +25,59 @@ def program() -> str:
     return str(found)
 
 
+def lend(site: Path, others: Path) -> None:
+    """Make `LARGE`, and nothing else, of this environment count as installed in another one."""
+    others.mkdir()
+    for name in LARGE:
+        found = distribution(name)
+        tops = {Path(file).parts[0] for file in found.files or ()}
+        for top in tops - {".."}:
+            (others / top).symlink_to(str(found.locate_file(top)))
+    (site / "others.pth").write_text(f"{others}\n", encoding="utf-8")
+
+
+def environment(home: Path, cache: Path) -> dict[str, str]:
+    """What the programs see: no Python path of the tests', and the Java that the tests have."""
+    path = os.pathsep.join([str(home / "bin"), os.environ["PATH"]])
+    java = find_java(os.environ, cache).home
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "PATH": path, "JAVA_HOME": str(java), "PYTHONNOUSERSITE": "1"}
+
+
+@pytest.mark.timeout(900)  # most of it is for what pip downloads
 def test_the_wheel_runs_the_readme_program(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "--quiet"]
-    subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path / "wheel", ROOT], check=True)
-    (wheel,) = (tmp_path / "wheel").glob("sojourn-*.whl")
     home = tmp_path / "env"
     venv.create(home, with_pip=False, symlinks=True)
-    # What it depends on is there already and too large to install again; it is found last. That all
-    # of it is asked for, tests/unit/test_dependencies.py proves.
     (site,) = (home / "lib").glob("python*/site-packages")
-    (site / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n", encoding="utf-8")
-    subprocess.run([*pip, "--python", home, "install", "--no-deps", wheel], check=True)
+    env = environment(home, tmp_path / "cache")
+
+    def run(*command: str | Path) -> str:
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert ended.returncode == 0, f"{command}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+        return ended.stdout
+
+    pip = (sys.executable, "-m", "pip")
+    run(*pip, "wheel", "--no-deps", "-w", tmp_path / "wheel", ROOT)
+    (wheel,) = (tmp_path / "wheel").glob("sojourn-*.whl")
+    lend(site, tmp_path / "others")
+    assert not list(site.glob("*.dist-info")), "it is empty"
+    run(*pip, "--python", home, "install", wheel)
+    installed = {path.name.partition("-")[0].lower() for path in site.glob("*.dist-info")}
+    assert {"sojourn", "numpy", "pyarrow", "typer"} <= installed
+    assert not installed & set(LARGE)
+    assert "No broken requirements" in run(*pip, "--python", home, "check")
+
+    assert run("sojourn", "--version").startswith("sojourn ")
+    assert "Java" in run("sojourn", "doctor")
+    planned = run("sojourn", "plan", ROOT / "examples" / "plans" / "vld.yaml")
+    assert "22 processors: mean sojourn 1.04 s" in planned
+
     script = tmp_path / "app.py"
     where = "\nif __name__ == '__main__':\n    print('from', sj.__file__)\n"
     script.write_text(program() + where, encoding="utf-8")
-    shown = subprocess.run(
-        [home / "bin" / "sojourn", "--version"], check=True, capture_output=True, text=True
-    )
-    assert shown.stdout.startswith("sojourn ")
-    ended = subprocess.run(
-        [home / "bin" / "python", script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert f"from {site}" in ended.stdout, "not from the repository"
-    assert "Summary(topology='orders'" in ended.stdout
+    shown = run("python", script)
+    assert f"from {site}" in shown, "not from the repository"
+    assert "Summary(topology='orders'" in shown
     assert sorted(row["number"] for row in results(tmp_path / "out")) == list(range(1000))

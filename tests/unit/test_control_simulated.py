@@ -81,7 +81,7 @@ def test_a_step_of_twice_the_load_is_met_within_three_intervals(seed: int) -> No
     arrivals = SourceLoad(((600.0, 40.0), (3000.0, 80.0)))
     simulation = pair(ORDERS, {"check": 2, "price": 3}, arrivals, seed, max_sojourn_s=0.2)
     records: list[Record] = []
-    summary = simulation.run(on_tick=records.append)
+    summary = simulation.run(listeners=[records.append])
     assert [change.action for change in summary.changes if change.at_s <= 600] == []
     above = [  # until the next end of a batch, which stalls tuples whatever is decided
         r.time_s
@@ -140,9 +140,24 @@ def test_a_machine_that_was_asked_for_is_not_given_back_and_asked_for_again(seed
         max_machines=8,
     )
     capacities: list[int | None] = []
-    replace(simulation, machines=4).run(on_tick=lambda record: capacities.append(record.capacity))
+    replace(simulation, machines=4).run(
+        listeners=[lambda record: capacities.append(record.capacity)]
+    )
     changes = [pair for pair in itertools.pairwise(capacities) if pair[0] != pair[1]]
     assert capacities[0] == 20
     assert capacities[-1] is not None
     assert capacities[-1] > 20
     assert len(changes) <= 2
+
+
+def test_nothing_is_changed_before_it_may_act_and_advice_goes_on() -> None:
+    """Two operators that cannot keep up are told of from the start, and helped later."""
+    arrivals = SourceLoad(((1.0, 40.0),))
+    late_start = pair(ORDERS, {"check": 1, "price": 1}, arrivals, max_sojourn_s=0.2)
+    records: list[Record] = []
+    replace(late_start, duration_s=120.0, act_after_s=60.0).run(listeners=[records.append])
+    before = [record for record in records if record.time_s < 60.0]
+    assert len(before) == 11
+    assert any(record.decision.allocation is not None for record in before)
+    assert not any(record.applied for record in before)
+    assert any(record.applied for record in records)

@@ -206,6 +206,18 @@ def test_the_best_is_found_in_the_simulator() -> None:
     assert found[0].mean_s == pytest.approx(expected, rel=0.25)
 
 
+def test_machines_come_in_the_simulator_once_changes_are_allowed() -> None:
+    bench = lab.Lab("simulator", quick=True)
+    conf = ["measure.interval=10s", "change.quiet=10s", "machines.processors=5", "machines.most=5"]
+    start = {"extract": 8, "match": 8, "aggregate": 1}
+    shape = shapes.vld(rate=15.0, scale=2.0)
+    records = bench.on_machines(shape, start, conf, "550ms", 150.0, 60.0)
+    assert [record.time_s for record in records] == [10.0 * n for n in range(1, 16)]
+    assert {record.capacity for record in records if record.time_s < 60.0} == {20}
+    assert not any(record.applied for record in records if record.time_s < 60.0)
+    assert records[-1].capacity == 25
+
+
 def test_a_chain_computes_and_sleeps_for_its_times() -> None:
     assert chain.work(1.0, 0.0, 7) == 7
     topology = chain.topology(chain.Settings(cpu=(1.0, 2.0, 3.0)))

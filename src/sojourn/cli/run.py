@@ -45,7 +45,7 @@ def run(
     """Run a topology and keep its target with the fewest processors. Ctrl-C stops it cleanly."""
     from sojourn import configuration
     from sojourn.settings import ControlSettings, EngineSettings
-    from sojourn.wiring import Running, check_goal, settings_for, watched
+    from sojourn.wiring import Running, check_goal, settings_for
 
     seconds = None if duration is None else parse_duration(duration, "--duration")
     if seconds is not None and not seconds > 0:
@@ -79,9 +79,8 @@ def run(
         journal=journal,
         advise=advise,
         listeners=[view],
+        watch=None if config is None else (config, lambda: read()[1]),
     ) as running:
-        if config is not None and running.loop is not None:
-            running.loop.listeners.append(watched(config, running, lambda: read()[1]))
         try:
             with view:
                 running.wait(seconds)

@@ -294,6 +294,12 @@ def _fingerprint(simulation: Simulation, names: list[str]) -> str:
         "version": __version__,
         "workload": repr(simulation.workload),
         "settings": (engine, control, simulator),
-        "rest": (simulation.duration_s, simulation.seed, simulation.machines, simulation.advise),
+        "rest": (
+            simulation.duration_s,
+            simulation.seed,
+            simulation.machines,
+            simulation.advise,
+            simulation.act_after_s,
+        ),
     }
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]

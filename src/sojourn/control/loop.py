@@ -24,7 +24,8 @@ Listener = Callable[[Record], None]  # called with every tick's record
 
 
 class ControlLoop:
-    """Ticks once per interval until stopped. No error leaves a tick. With `journal`, every record
+    """Ticks once per interval until stopped. No error leaves a tick. With `advise` it changes
+    nothing, with `act_after_s` nothing before that time on its clock. With `journal`, every record
     is written to that file."""
 
     def __init__(
@@ -36,16 +37,18 @@ class ControlLoop:
         listeners: Iterable[Listener] = (),
         *,
         advise: bool = False,
+        act_after_s: float = 0.0,
         journal: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.engine, self.shape, self.negotiator = engine, shape, negotiator
         self.controller = Controller(shape, settings)
         self.settings, self.advise, self.clock = settings, advise, clock
+        self.acts_from_s = clock() + act_after_s
         self.tally = Tally()
         self.journal = None if journal is None else Journal(journal, shape)
         written = () if self.journal is None else (self.journal,)
-        self.listeners: list[Listener] = [self.tally, *written, *listeners]
+        self.listeners: tuple[Listener, ...] = (self.tally, *written, *listeners)
         self.stopping = threading.Event()
         self.ticked = threading.Condition()
         self.samples: Samples | None = None
@@ -90,10 +93,11 @@ class ControlLoop:
         controller = self.controller
         controller.settings = self.settings
         moved = self.negotiator.moved()
-        record = controller.step(samples, self.negotiator.capacity, self.advise, moved)
+        advise = self.advise or self.clock() < self.acts_from_s
+        record = controller.step(samples, self.negotiator.capacity, advise, moved)
         if record.applied:
             self._apply(record)
-        if not self.advise and record.decision.action in _SETTLED:
+        if not advise and record.decision.action in _SETTLED:
             needed = record.decision.needed or sum(controller.memory.wanted.values())
             self.negotiator.want(needed, record.time_s, self.settings.quiet_s)
         with self.ticked:

@@ -13,25 +13,11 @@ from typing import Any
 from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.engine.wire.layout import layout
-from sojourn.ports import machines_within
+from sojourn.ports import LocalPool, machines_within
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology
 
 _REGISTER_S = 60.0
-
-
-class LocalPool:
-    """This machine, which takes as many processors as it is given."""
-
-    processors_per_machine: int | None = None
-
-    def machines(self) -> list[str]:
-        """Always one."""
-        return ["local"]
-
-    def change(self, machines: int) -> str:
-        """Refuse: there is no other machine."""
-        return f"refused: there is one machine; {machines} were asked for"
 
 
 class StandalonePool:
