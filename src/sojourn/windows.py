@@ -100,6 +100,8 @@ def count(
 class _Clocked(Operator, ABC, Generic[Out]):
     """What windows over time share: the key's clock, and a timer for each open window."""
 
+    _gathers = True
+
     def __init__(
         self,
         what: str,
@@ -267,6 +269,8 @@ class SessionWindows(_Clocked[Out]):
 
 class CountWindows(Operator, Generic[Out]):
     """Windows of so many values."""
+
+    _gathers = True
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from sojourn import sinks, sources
+from sojourn import sinks, sources, windows
 from sojourn.control.controller import shape_of
 from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
@@ -205,6 +205,93 @@ def test_a_class_without_state_needs_no_key() -> None:
 
     topology, lines = start()
     assert topology.operator("double", Double, lines).name == "double"
+
+
+class Reminds(Operator):
+    def process(self, value: Any) -> None:
+        self.timers.after("1s", value)
+
+
+def test_timers_need_on_timer_and_a_key() -> None:
+    class Told(Reminds):
+        def on_timer(self, key: Any, payload: Any) -> None: ...
+
+    topology, lines = start()
+    rule = r"operator 'remind': Reminds uses self\.timers.*; define on_timer\(self, key, payload\)"
+    with pytest.raises(InputError, match=rf"{rule}, and add key=…$"):
+        topology.operator("remind", Reminds, lines)
+    for options in ({}, {"ttl": "1h"}):
+        with pytest.raises(InputError, match=f"{rule}$"):
+            topology.operator("remind", Reminds, lines, key=str, **options)
+    with pytest.raises(InputError, match="Told has on_timer, so it needs a key"):
+        topology.operator("told", Told, lines)
+    topology.operator("told", Told, lines, key=str)
+    topology.operator("count", Count, lines, key=str, ttl="1h")
+
+
+def yields(value: Any) -> Iterator[Any]:
+    yield value
+
+
+async def streams(value: Any) -> Any:
+    yield value
+
+
+class Yields(Operator):
+    def process(self, value: Any) -> Iterator[Any]:
+        yield value
+
+
+@pytest.mark.parametrize(
+    "code", [yields, streams, partial(yields), Yields, Yields(), partial(Yields)]
+)
+def test_what_yields_is_for_operators_alone(code: Any) -> None:
+    topology, lines = start()
+    for method, one in (("t.map", topology.map), ("t.filter", topology.filter)):
+        with pytest.raises(InputError, match=f"'x': yields .*{method} takes the one .*; return"):
+            one("x", code, lines)
+    topology.operator("x", code, lines)
+
+
+@pytest.mark.parametrize(
+    "code", [windows.tumbling("1s", lambda *_: 1), windows.count(2, lambda *_: 1)]
+)
+def test_windows_are_for_operators_alone(code: Any) -> None:
+    topology, lines = start()
+    for one in (topology.map, topology.filter):
+        with pytest.raises(InputError, match=r"operator 'x': \w+Windows emits .*use t.operator"):
+            one("x", code, lines, key=str)
+    topology.operator("x", code, lines, key=str)
+
+
+def test_what_nobody_awaits_is_refused() -> None:
+    class Hears(Operator):
+        def process(self, value: Any) -> list[Any]:
+            return [self.broadcast, value]
+
+        async def on_broadcast(self, key: Any, value: Any) -> None: ...
+
+    class Waits(Operator):
+        async def process(self, value: Any) -> list[Any]:
+            return [value]
+
+        async def on_broadcast(self, key: Any, value: Any) -> None: ...
+
+    class Remembers(Reminds):
+        async def on_timer(self, key: Any, payload: Any) -> None: ...
+
+    class Lists(Reminds):
+        async def on_timer(self, key: Any, payload: Any) -> Any:
+            yield key, payload
+
+    topology, lines = start()
+    told = topology.source("rules", numbers())
+    with pytest.raises(InputError, match=r"Hears\.on_broadcast is async, and process is not; make"):
+        topology.operator("x", Hears, lines, broadcast=told)
+    for code in (Remembers, Lists):
+        with pytest.raises(InputError, match=r"\.on_timer is async, which .*; make it a plain"):
+            topology.operator("x", code, lines, key=str)
+    topology.operator("x", Waits, lines, broadcast=told)
 
 
 @pytest.mark.parametrize("key", [7, "word"])
