@@ -58,9 +58,7 @@ class Operator:
     broadcast: Mapping[Any, Any]
     columns: Literal["numpy", "arrow"] | None = None
     hand: Any = None  # the worker's
-    _gathers = (
-        False  # many values to one, as windows do, so that no map or filter can be made of it
-    )
+    _gathers = False  # many values to one, as windows do: no map or filter can be made of it
 
     @property
     def key(self) -> Any:

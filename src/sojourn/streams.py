@@ -193,6 +193,7 @@ class Streams(ABC):
         name: str,
         code: UserCode,
         inputs: tuple[Vertex[Any], ...],
+        /,
         **options: Unpack[OperatorOptions[Any]],
     ) -> Vertex[Any]:
         """Add it, if it can run."""

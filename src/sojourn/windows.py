@@ -21,7 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from sojourn.errors import InputError
+from sojourn.errors import InputError, check_options
 from sojourn.operators import Operator, Output
 from sojourn.typed import Out
 from sojourn.units import parse_duration
@@ -55,6 +55,15 @@ class Timing(Gathering, total=False):
     lateness: Duration
 
 
+_TIMING = tuple(Timing.__annotations__)
+
+
+def _check_functions(what: str, **given: object) -> None:
+    for name, function in given.items():
+        if not callable(function):
+            raise InputError(f"{what}: {name} must be a function; got {function!r:.80}")
+
+
 def _append(gathered: list[Any], value: Any) -> list[Any]:
     gathered.append(value)
     return gathered
@@ -66,6 +75,7 @@ def _joined(one: Any, other: Any) -> Any:
 
 def tumbling(size: Duration, result: Result[Out], **options: Unpack[Timing]) -> "TimeWindows[Out]":
     """Windows of one size, one after the other. Options: `time`, `lateness`, `initial`, `add`."""
+    check_options("windows.tumbling", options, _TIMING)
     return TimeWindows("windows.tumbling", size, size, result, **options)
 
 
@@ -74,6 +84,7 @@ def sliding(
 ) -> "TimeWindows[Out]":
     """Windows of one size, of which one begins `every` so often; a value is in all that hold its
     time. Options as for `tumbling`."""
+    check_options("windows.sliding", options, _TIMING)
     return TimeWindows("windows.sliding", size, every, result, **options)
 
 
@@ -87,6 +98,7 @@ def session(
     """Windows that last as long as no `gap` of that length comes between two values of the key.
     Options as for `tumbling`, and `merge(one, other)` for what two windows gathered that a value
     between them makes one; unless given, `one + other`."""
+    check_options("windows.session", options, ("merge", *_TIMING))
     return SessionWindows(gap, result, merge, **options)
 
 
@@ -94,6 +106,7 @@ def count(
     size: int, result: Callable[[Any, Any], Out], **options: Unpack[Gathering]
 ) -> "CountWindows[Out]":
     """Windows of so many values of a key. `result(key, gathered)`; options: `initial`, `add`."""
+    check_options("windows.count", options, Gathering.__annotations__)
     return CountWindows(size, result, **options)
 
 
@@ -111,6 +124,9 @@ class _Clocked(Operator, ABC, Generic[Out]):
         initial: Callable[[], Any] = list,
         add: Callable[[Any, Any], Any] = _append,
     ) -> None:
+        _check_functions(what, result=result, initial=initial, add=add)
+        if time is not None:
+            _check_functions(what, time=time)
         self.result, self.time = result, time
         self.lateness_s = parse_duration(lateness, f"{what}: lateness")
         if self.lateness_s < 0:
@@ -233,6 +249,7 @@ class SessionWindows(_Clocked[Out]):
         self.gap_s = parse_duration(gap, "windows.session: gap")
         if not self.gap_s > 0:
             raise InputError(f"windows.session: the gap must be above zero; got {gap!r}")
+        _check_functions("windows.session", merge=merge)
         self.merge = merge
 
     def _near(self, windows: dict[float, Any], at: float) -> list[float]:
@@ -281,6 +298,7 @@ class CountWindows(Operator, Generic[Out]):
     ) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InputError(f"windows.count: size must be a whole number above zero; got {size!r}")
+        _check_functions("windows.count", result=result, initial=initial, add=add)
         self.size, self.result, self.initial, self.add = size, result, initial, add
 
     def process(self, value: Any) -> list[Out] | None:

@@ -322,6 +322,34 @@ def test_a_choice_must_be_known(knob: str, value: Any) -> None:
         topology.operator("split", same, lines, **knobs)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"proccessors": 3}, "did you mean 'processors'"),
+        ({"foo": 3}, "known are key, shards, executors, processors, concurrency, on_error, chain"),
+        ({"inputs": 3}, "known are key"),
+        ({"emits": 3}, "known are key"),
+    ],
+)
+def test_an_unknown_option_is_told(options: dict[str, Any], told: str) -> None:
+    topology, lines = start()
+    for add in (topology.operator, topology.map, topology.filter):
+        with pytest.raises(InputError, match=f"operator 'x': there is no option '.*'; {told}"):
+            add("x", same, lines, **options)
+
+
+@pytest.mark.parametrize("given", [3, None, "rules"])
+def test_a_broadcast_that_is_no_handle_is_refused(given: Any) -> None:
+    class Rules(Operator):
+        def process(self, value: Any) -> list[Any]:
+            return [value, dict(self.broadcast)]
+
+    topology, lines = start()
+    for broadcast in (given, [given]):
+        with pytest.raises(InputError, match=f"operator 'x': unknown input {given!r}; use what"):
+            topology.operator("x", Rules, lines, broadcast=broadcast)
+
+
 @pytest.mark.parametrize("value", ["fibre", None, 1])
 def test_what_a_sink_does_on_an_error_must_be_known(value: Any) -> None:
     topology, lines = start()
