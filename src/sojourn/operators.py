@@ -22,6 +22,8 @@ else:
 Emits = Literal["many", "one", "same"]
 """What an operator emits for a value: the values it returns, the one it returns, or the value
 itself if it returns true."""
+METHODS: dict[Emits, str] = {"many": "t.operator", "one": "t.map", "same": "t.filter"}
+"""The method of a topology for each."""
 
 
 class Timers(Protocol):
@@ -60,6 +62,7 @@ class Operator:
     broadcast: Mapping[Any, Any]
     columns: Literal["numpy", "arrow"] | None = None
     hand: Any = None  # set by the worker
+    _gathers = False  # many values to one, as windows do: no map or filter can be made of it
 
     @property
     def key(self) -> Any:
@@ -129,6 +132,7 @@ def checked_code(what: str, code: UserCode, emits: Emits, keyed: bool, broadcast
                 f"{what}: is a function, which has no self.broadcast; make it an Operator, or "
                 "leave out broadcast="
             )
+        _check_one(what, code, emits)
         return code
     one = getattr(kind, "process", Operator.process) is not Operator.process
     if one == takes_bundles(code):
@@ -146,18 +150,43 @@ def checked_code(what: str, code: UserCode, emits: Emits, keyed: bool, broadcast
             f"{what}: {kind.__name__} uses self.broadcast or on_broadcast, which need an input; "
             "add broadcast=…"
         )
-    for method in ("open", "close"):
-        if inspect.iscoroutinefunction(getattr(kind, method, None)) and not is_async(code):
-            raise InputError(
-                f"{what}: {kind.__name__}.{method} is async, but process is not; make both async, "
-                "or neither"
+    if getattr(kind, "_gathers", False) and emits != "many":
+        raise InputError(
+            f"{what}: {kind.__name__} emits one value for many, and {METHODS[emits]} at most one "
+            "for each; use t.operator"
+        )
+    _check_one(what, getattr(kind, "process", None), emits)
+    for method in ("open", "close", "on_broadcast", "on_timer"):
+        found = getattr(kind, method, None)
+        waits = inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)
+        if waits and (method == "on_timer" or not is_async(code)):
+            rule = (
+                "which a keyed operator's methods cannot be; make it a plain method"
+                if method == "on_timer"
+                else "but process is not; make both async, or neither"
             )
+            raise InputError(f"{what}: {kind.__name__}.{method} is async, {rule}")
+    if _uses(kind, "timers") and not has_timers(code):
+        raise InputError(
+            f"{what}: {kind.__name__} uses self.timers, which call on_timer when they are due; "
+            f"define on_timer(self, key, payload){'' if keyed else ', and add key=…'}"
+        )
     if has_timers(code) and not (keyed and one):
         raise InputError(
             f"{what}: {kind.__name__} has on_timer, so it needs process(self, value) and a key for "
             "its timers; add key=…"
         )
     return code
+
+
+def _check_one(what: str, function: object, emits: Emits) -> None:
+    """A function that yields returns no value that a map or a filter could go by."""
+    yields = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    if yields and emits != "many":
+        raise InputError(
+            f"{what}: yields its values, and {METHODS[emits]} takes the one that is returned; "
+            "return it, or use t.operator"
+        )
 
 
 def operator_class(code: object) -> type | None:

@@ -19,6 +19,7 @@ from typing import Any, Generic, Literal
 
 from sojourn.errors import InputError
 from sojourn.typed import T, T_co
+from sojourn.units import parse_path
 
 Arrivals = Literal["constant", "poisson", "uniform"]
 Rate = float | Sequence[tuple[float, float]]
@@ -250,7 +251,7 @@ def _shed(after: float | None) -> float | None:
 
 
 def _file(path: str | Path) -> Path:
-    found = Path(path).resolve()
+    found = parse_path(path, "the file of a source").resolve()
     if not found.is_file():
         raise InputError(f"{path}: no such file")
     return found

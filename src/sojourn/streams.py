@@ -199,6 +199,7 @@ class Streams(ABC):
         name: str,
         code: UserCode,
         inputs: tuple[Vertex[Any], ...],
+        /,
         **options: Unpack[OperatorOptions[Any]],
     ) -> Vertex[Any]:
         """Add an operator, or refuse it if it cannot run."""

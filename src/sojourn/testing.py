@@ -28,8 +28,8 @@ from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
 from sojourn.operators import Output
 from sojourn.sinks import Sink, publish
-from sojourn.topology import OperatorSpec, SinkSpec, Topology
-from sojourn.units import parse_duration
+from sojourn.topology import OperatorSpec, SinkSpec, Topology, checked_topology
+from sojourn.units import parse_duration, parse_number
 
 
 class Timer(NamedTuple):
@@ -57,9 +57,9 @@ class Bench:
     to go on. `now` is the time, in seconds as `time.time` counts them."""
 
     def __init__(self, topology: Topology, now: float = 0.0) -> None:
-        topology.check()
-        self.topology, self.now = topology, now
-        self._zero_s = now
+        self.topology = topology = checked_topology("Bench", topology)
+        self.now = parse_number(now, "Bench: now")
+        self._zero_s = self.now
         self.outputs: dict[str, list[Any]] = {name: [] for name in topology.sinks}
         self.failed: list[Step] = []
         self.waiting: deque[tuple[str, bool, bytes]] = deque()
@@ -126,7 +126,7 @@ class Bench:
 
     def advance(self, by: float | str) -> list[Step]:
         """Let time pass, given as "5min" or in seconds, and run. Every timer fires at its time."""
-        end = self.now + parse_duration(by, "advance")
+        end = self.now + _passing(by, "advance")
         steps = self.run()
         while (due := self._next_due()) is not None and due <= end:
             self.now = max(self.now, due)
@@ -138,7 +138,7 @@ class Bench:
         """Stop the topology, and after the time `down` start it again from what it keeps. Operators
         are closed and made anew with the state and timers that they had. Waiting tuples still
         wait."""
-        down_s = parse_duration(down, "down")
+        down_s = _passing(down, "restart: down")
         self.now += down_s
         self._zero_s += down_s
         self.close()
@@ -270,3 +270,10 @@ class Bench:
                     payload = broadcast_of(to, value) if edge.broadcast else values.dumps(value)
                     sent.append((to, edge.broadcast, payload))
         self.waiting += sent
+
+
+def _passing(by: float | str, what: str) -> float:
+    seconds = parse_duration(by, what)
+    if seconds < 0:
+        raise InputError(f"{what}: must not be below zero, as time only goes on; got {by!r}")
+    return seconds

@@ -9,17 +9,17 @@ A pure description: it is checked before anything starts, and every engine can r
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sojourn.drawing import Arrow, Box, as_svg, as_text
-from sojourn.errors import InputError
+from sojourn.errors import InputError, check_options
 from sojourn.graph import cycle_in, groups, is_loop
 from sojourn.operators import Emits, UserCode, checked_code, is_async, one_of, takes_bundles
 from sojourn.sinks import Sink
 from sojourn.sources import Source
-from sojourn.streams import Concurrency, OnError, Streams, Vertex
+from sojourn.streams import Concurrency, OnError, OperatorOptions, Streams, Vertex
 from sojourn.typed import T
 from sojourn.units import parse_duration
 
@@ -119,6 +119,7 @@ class Topology(Streams):
         name: str,
         code: UserCode,
         inputs: tuple[Vertex[Any], ...],
+        /,
         key: Key | None = None,
         shards: int = 256,
         executors: int = 1,
@@ -128,9 +129,13 @@ class Topology(Streams):
         chain: bool = False,
         ttl: float | str | None = None,
         broadcast: Vertex[Any] | Sequence[Vertex[Any]] = (),
+        **unknown: object,
     ) -> Vertex[Any]:
         what = f"operator {_named(name, 'operator')!r}"
-        told = (broadcast,) if isinstance(broadcast, Vertex) else tuple(broadcast)
+        check_options(what, unknown, OperatorOptions.__annotations__)
+        told: tuple[Vertex[Any], ...] = (broadcast,)  # type: ignore[assignment]
+        if isinstance(broadcast, Iterable) and not isinstance(broadcast, str):
+            told = tuple(broadcast)
         spec = OperatorSpec(
             name,
             checked_code(what, code, emits, key is not None, bool(told)),
@@ -380,6 +385,14 @@ def _unchained(spec: OperatorSpec) -> str | None:
     if spec.broadcast:
         return "a broadcast input"
     return None if spec.key is None else "a key"
+
+
+def checked_topology(what: str, given: object) -> Topology:
+    """The topology, if it is one and can run."""
+    if not isinstance(given, Topology):
+        raise InputError(f"{what}: needs a sojourn.Topology; got {given!r:.80}")
+    given.check()
+    return given
 
 
 def kind_of(spec: Spec) -> str:

@@ -1,8 +1,11 @@
-"""Durations and rates as people write them, to and from seconds and tuples per second.
+"""Durations, rates and paths as people write them; the former to and from seconds and tuples per
+second.
 Fed by files, settings and the command line; used wherever such a value enters or is shown."""
 
 import math
+import os
 import re
+from pathlib import Path
 
 from sojourn.errors import InputError
 
@@ -62,6 +65,14 @@ def parse_whole(value: object, what: str, least: int = 1) -> int:
         shown = value if isinstance(value, float) else _shown(value)
         raise InputError(f"{what}: must be a whole number of at least {least}; got {shown}")
     return value
+
+
+def parse_path(value: object, what: str) -> Path:
+    """A path from text, or from what stands for one."""
+    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise InputError(f"{what}: must be a path, as text or a pathlib.Path; got {_shown(value)}")
+    return Path(path)
 
 
 def format_duration(seconds: float) -> str:

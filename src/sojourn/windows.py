@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeAlias, TypedDict, Unpack
 
-from sojourn.errors import InputError
+from sojourn.errors import InputError, check_options
 from sojourn.operators import Operator, Output
 from sojourn.typed import Out
 from sojourn.units import parse_duration
@@ -56,6 +56,15 @@ class Timing(Gathering, total=False):
     lateness: Duration
 
 
+_TIMING = tuple(Timing.__annotations__)
+
+
+def _check_functions(what: str, **given: object) -> None:
+    for name, function in given.items():
+        if not callable(function):
+            raise InputError(f"{what}: {name} must be a function; got {function!r:.80}")
+
+
 def _append(gathered: list[Any], value: Any) -> list[Any]:
     gathered.append(value)
     return gathered
@@ -67,6 +76,7 @@ def _joined(one: Any, other: Any) -> Any:
 
 def tumbling(size: Duration, result: Result[Out], **options: Unpack[Timing]) -> "TimeWindows[Out]":
     """Windows of one size, one after the other. Options: `time`, `lateness`, `initial`, `add`."""
+    check_options("windows.tumbling", options, _TIMING)
     return TimeWindows("windows.tumbling", size, size, result, **options)
 
 
@@ -75,6 +85,7 @@ def sliding(
 ) -> "TimeWindows[Out]":
     """Windows of one size. A new one begins after each `every`, so windows overlap, and a value is
     in all that hold its time. Options as for `tumbling`."""
+    check_options("windows.sliding", options, _TIMING)
     return TimeWindows("windows.sliding", size, every, result, **options)
 
 
@@ -88,6 +99,7 @@ def session(
     """Windows of values of a key that follow one another with gaps shorter than `gap`. A value
     between two windows merges them: `merge(one, other)` joins what they gathered, by default as
     `one + other`. Other options as for `tumbling`."""
+    check_options("windows.session", options, ("merge", *_TIMING))
     return SessionWindows(gap, result, merge, **options)
 
 
@@ -96,11 +108,14 @@ def count(
 ) -> "CountWindows[Out]":
     """Windows of that many values of a key. `result(key, gathered)` returns the value that is
     emitted. Options: `initial`, `add`."""
+    check_options("windows.count", options, Gathering.__annotations__)
     return CountWindows(size, result, **options)
 
 
 class _Clocked(Operator, ABC, Generic[Out]):
     """What windows over time share: the key's clock, and a timer for each open window."""
+
+    _gathers = True
 
     def __init__(
         self,
@@ -111,6 +126,9 @@ class _Clocked(Operator, ABC, Generic[Out]):
         initial: Callable[[], Any] = list,
         add: Callable[[Any, Any], Any] = _append,
     ) -> None:
+        _check_functions(what, result=result, initial=initial, add=add)
+        if time is not None:
+            _check_functions(what, time=time)
         self.result, self.time = result, time
         self.lateness_s = parse_duration(lateness, f"{what}: lateness")
         if self.lateness_s < 0:
@@ -230,6 +248,7 @@ class SessionWindows(_Clocked[Out]):
         self.gap_s = parse_duration(gap, "windows.session: gap")
         if not self.gap_s > 0:
             raise InputError(f"windows.session: the gap must be above zero; got {gap!r}")
+        _check_functions("windows.session", merge=merge)
         self.merge = merge
 
     def _near(self, windows: dict[float, Any], at: float) -> list[float]:
@@ -267,6 +286,8 @@ class SessionWindows(_Clocked[Out]):
 class CountWindows(Operator, Generic[Out]):
     """Windows of a number of values."""
 
+    _gathers = True
+
     def __init__(
         self,
         size: int,
@@ -276,6 +297,7 @@ class CountWindows(Operator, Generic[Out]):
     ) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InputError(f"windows.count: size must be a whole number above zero; got {size!r}")
+        _check_functions("windows.count", result=result, initial=initial, add=add)
         self.size, self.result, self.initial, self.add = size, result, initial, add
 
     def process(self, value: Any) -> list[Out] | None:

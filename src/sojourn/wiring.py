@@ -2,6 +2,8 @@
 and control together; used by Python programs and by the command line."""
 
 import contextlib
+import functools
+import inspect
 import logging
 import os
 import threading
@@ -9,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
@@ -17,11 +19,11 @@ from sojourn.control.journal import check_new
 from sojourn.control.loop import ControlLoop, Listener
 from sojourn.control.negotiator import Job, Negotiator, in_a_thread
 from sojourn.control.summary import Summary
-from sojourn.errors import InputError, TopologyFailed
+from sojourn.errors import InputError, TopologyFailed, check_options
 from sojourn.ports import Allocation, Engine, LocalPool, MachinePool, Samples
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, knobs_of
-from sojourn.topology import Topology
-from sojourn.units import parse_duration
+from sojourn.topology import Topology, checked_topology
+from sojourn.units import parse_duration, parse_path
 
 _log = logging.getLogger("sojourn")
 _LOOK_S = 0.5  # how often to check whether everything is done
@@ -53,6 +55,24 @@ class StartOptions(Targets, total=False):
     settings: Mapping[str, object] | None
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _told(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """With an option that there is not, the nearest that there is is told."""
+    own = (name for name in inspect.signature(function).parameters if name != "options")
+    known = [*dict.fromkeys((*own, *StartOptions.__annotations__))]
+
+    @functools.wraps(function)
+    def called(*given: _P.args, **options: _P.kwargs) -> _R:
+        check_options(function.__name__, options, known)
+        return function(*given, **options)
+
+    return called
+
+
+@_told
 def start(
     topology: Topology,
     *,
@@ -80,6 +100,7 @@ def start(
     on where it stopped. Without one, nothing outlives the run. The topology runs on `spark`, a
     session of your own, on a `master`, or on this machine. `settings` takes the keys of
     docs/settings.md, such as {"commit": "2s"}."""
+    _check_places(topology, checkpoint, master, spark, journal)
     targets = {
         "max_sojourn": max_sojourn,
         "min_sojourn": min_sojourn,
@@ -100,6 +121,7 @@ def start(
     )
 
 
+@_told
 def run(
     topology: Topology, *, duration: Duration | None = None, **options: Unpack[StartOptions]
 ) -> Summary:
@@ -142,10 +164,11 @@ class Running:
         topology.check()
         check_room(topology, settings)
         _check_pool(settings, master, spark)
-        if not has_goal(settings) and (journal is not None or advise):
+        alone = settings.percentile is not None or settings.min_sojourn_s is not None
+        if not has_goal(settings) and (journal is not None or advise or alone):
             raise InputError(
-                "journal and advise are for the control loop, which needs a target; give "
-                "max_sojourn or max_processors"
+                "percentile, min_sojourn, journal and advise are for the control loop, which "
+                "needs a target; give max_sojourn or max_processors"
             )
         if journal is not None:
             check_new(Path(journal))  # before Spark starts
@@ -454,6 +477,23 @@ def check_room(topology: Topology, settings: ControlSettings) -> None:
         raise InputError(
             f"{PREFIX}maxProcessors must be at least {least}, one for each executor of every "
             f"operator of {topology.name!r}; got {settings.max_processors}"
+        )
+
+
+def _check_places(
+    topology: object, checkpoint: object, master: object, spark: object, journal: object
+) -> None:
+    """What is to run, and where, must be what it is said to be."""
+    checked_topology("start", topology)
+    for what, path in (("checkpoint", checkpoint), ("journal", journal)):
+        if path is not None:
+            parse_path(path, what)
+    if master is not None and not isinstance(master, str):
+        raise InputError(f"master: must be text, such as 'local[4]'; got {master!r:.80}")
+    if spark is not None and not hasattr(spark, "sparkContext"):
+        raise InputError(
+            f"spark: must be a SparkSession of this process; got {spark!r:.80}; a master is given "
+            "as master="
         )
 
 

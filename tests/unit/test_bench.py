@@ -240,3 +240,16 @@ def test_an_unknown_name_is_told() -> None:
         bench.send("line", 1)
     with pytest.raises(InputError, match="no operator 'counts'; known: split, count"):
         bench.state("counts")
+
+
+def test_a_wrong_time_or_topology_is_told() -> None:
+    wrong: Any = "t"
+    with pytest.raises(InputError, match=r"Bench: needs a sojourn\.Topology; got 't'"):
+        Bench(wrong)
+    with pytest.raises(InputError, match="Bench: now: must be a number; got 'noon'"):
+        Bench(topology(), now="noon")  # type: ignore[arg-type]
+    bench = Bench(topology(), now=100)
+    for attempt in (bench.advance, bench.restart):
+        with pytest.raises(InputError, match=r"must not be below zero, as time .*; got -5"):
+            attempt(-5)
+    assert bench.now == 100

@@ -51,6 +51,20 @@ def test_a_topology_that_cannot_take_up_the_state_is_refused(tmp_path: Path) -> 
     claim(tmp_path, topology()).close()  # a refusal leaves it as it was
 
 
+def test_a_checkpoint_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for path in (file, file / "inner", file / "inner" / "most"):
+        with pytest.raises(InputError, match=r"must be a directory that can be .*; give another"):
+            claim(path, topology())
+    claim(tmp_path / "new", topology()).close()
+    own = tmp_path / "new" / "sojourn" / "lock"
+    own.unlink()
+    own.mkdir()
+    with pytest.raises(InputError, match="lock: Is a directory; give another"):
+        claim(tmp_path / "new", topology())
+
+
 def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
     claim(tmp_path, topology()).close()
     assert [next_epoch(tmp_path) for _ in range(3)] == [0, 1, 2]

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import sojourn as sj
@@ -35,7 +36,19 @@ def test_an_operator_emits_what_it_returns_one_by_one(returned: Any, values: lis
     assert emitted(returned) == values
 
 
-@pytest.mark.parametrize("returned", [{"a": 1}, "text", b"bytes", 7, Point(1, 2)])
+@pytest.mark.parametrize(
+    "returned",
+    [
+        {"a": 1},
+        "text",
+        b"bytes",
+        bytearray(b"bytes"),
+        memoryview(b"bytes"),
+        7,
+        Point(1, 2),
+        pd.DataFrame({"a": [1], "b": [2]}),
+    ],
+)
 def test_what_looks_like_one_value_is_refused(returned: Any) -> None:
     with pytest.raises(TypeError, match=r"operator 'op' returned .*return \[value\] or use t.map"):
         emitted(returned)
@@ -44,6 +57,27 @@ def test_what_looks_like_one_value_is_refused(returned: Any) -> None:
 @pytest.mark.parametrize("returned", [{"a": 1}, "text", [1, 2], None, Point(1, 2)])
 def test_a_map_emits_what_it_returns_whatever_it_is(returned: Any) -> None:
     assert emitted(returned, "one") == [returned]
+
+
+@pytest.mark.parametrize(("emits", "method"), [("one", "t.map"), ("same", "t.filter")])
+def test_what_is_no_value_yet_is_refused(emits: Emits, method: str) -> None:
+    async def awaits() -> None: ...
+
+    async def streams() -> Any:
+        yield 1
+
+    for returned, kind in (
+        ((n for n in (1, 2)), "generator"),
+        (streams(), "async generator"),
+        (awaits(), "coroutine"),
+    ):
+        with pytest.raises(TypeError, match=f"'op' returned a {kind}; {method} takes a value; "):
+            emitted(returned, emits)
+
+
+def test_a_filter_chooses_no_output() -> None:
+    with pytest.raises(TypeError, match=r"returned Output.*; t.filter takes true or false; to"):
+        emitted(sj.Output("odd", 1), "same")
 
 
 @pytest.mark.parametrize(("returned", "values"), [(True, ["in"]), (0, []), (np.bool_(1), ["in"])])

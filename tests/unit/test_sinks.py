@@ -380,6 +380,14 @@ def test_a_size_must_be_a_whole_number(kind: str, value: Any, tmp_path: Path) ->
         make(tmp_path, roll_bytes=value)
 
 
+@MAKERS
+@pytest.mark.parametrize("value", [3, None, b"out"])
+def test_a_directory_must_be_a_path(kind: str, value: Any) -> None:
+    make = sinks.jsonl if kind == "jsonl" else sinks.parquet
+    with pytest.raises(InputError, match=rf"the sink for \.{kind} files: must be a path.*; got"):
+        make(value)
+
+
 @pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), True, "1", None])
 def test_a_time_to_roll_must_be_above_zero(value: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="roll_s must be a number of seconds above zero; got"):

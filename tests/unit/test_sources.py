@@ -225,6 +225,8 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path, make: Callable[...,
         make(tmp_path / "nowhere")
     with pytest.raises(InputError, match="no such file"):
         make(tmp_path)
+    with pytest.raises(InputError, match="the file of a source: must be a path"):
+        make(3)
 
 
 def test_a_relative_path_is_kept_whole(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:

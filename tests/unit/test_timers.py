@@ -123,7 +123,11 @@ def test_only_so_many_fire_at_once() -> None:
         ("after", ("soon",), "timers.after"),
         ("at", ("noon",), "time.time"),
         ("at", (float("nan"),), "time.time"),
+        ("at", (float("inf"),), "time.time"),
+        ("at", (10**400,), "time.time"),
+        ("at", (True,), "time.time"),
         ("after", (1, ["list"]), "must be hashable"),
+        ("cancel", ["list"], "must be hashable"),
     ],
 )
 def test_a_wrong_timer_is_told(command: str, argument: Any, told: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from sojourn import sinks, sources
+from sojourn import sinks, sources, windows
 from sojourn.control.controller import shape_of
 from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
@@ -207,6 +207,93 @@ def test_a_class_without_state_needs_no_key() -> None:
     assert topology.operator("double", Double, lines).name == "double"
 
 
+class Reminds(Operator):
+    def process(self, value: Any) -> None:
+        self.timers.after("1s", value)
+
+
+def test_timers_need_on_timer_and_a_key() -> None:
+    class Told(Reminds):
+        def on_timer(self, key: Any, payload: Any) -> None: ...
+
+    topology, lines = start()
+    rule = r"operator 'remind': Reminds uses self\.timers.*; define on_timer\(self, key, payload\)"
+    with pytest.raises(InputError, match=rf"{rule}, and add key=…$"):
+        topology.operator("remind", Reminds, lines)
+    for options in ({}, {"ttl": "1h"}):
+        with pytest.raises(InputError, match=f"{rule}$"):
+            topology.operator("remind", Reminds, lines, key=str, **options)
+    with pytest.raises(InputError, match="Told has on_timer, so it needs a key"):
+        topology.operator("told", Told, lines)
+    topology.operator("told", Told, lines, key=str)
+    topology.operator("count", Count, lines, key=str, ttl="1h")
+
+
+def yields(value: Any) -> Iterator[Any]:
+    yield value
+
+
+async def streams(value: Any) -> Any:
+    yield value
+
+
+class Yields(Operator):
+    def process(self, value: Any) -> Iterator[Any]:
+        yield value
+
+
+@pytest.mark.parametrize(
+    "code", [yields, streams, partial(yields), Yields, Yields(), partial(Yields)]
+)
+def test_what_yields_is_for_operators_alone(code: Any) -> None:
+    topology, lines = start()
+    for method, one in (("t.map", topology.map), ("t.filter", topology.filter)):
+        with pytest.raises(InputError, match=f"'x': yields .*{method} takes the one .*; return"):
+            one("x", code, lines)
+    topology.operator("x", code, lines)
+
+
+@pytest.mark.parametrize(
+    "code", [windows.tumbling("1s", lambda *_: 1), windows.count(2, lambda *_: 1)]
+)
+def test_windows_are_for_operators_alone(code: Any) -> None:
+    topology, lines = start()
+    for one in (topology.map, topology.filter):
+        with pytest.raises(InputError, match=r"operator 'x': \w+Windows emits .*use t.operator"):
+            one("x", code, lines, key=str)
+    topology.operator("x", code, lines, key=str)
+
+
+def test_what_nobody_awaits_is_refused() -> None:
+    class Hears(Operator):
+        def process(self, value: Any) -> list[Any]:
+            return [self.broadcast, value]
+
+        async def on_broadcast(self, key: Any, value: Any) -> None: ...
+
+    class Waits(Operator):
+        async def process(self, value: Any) -> list[Any]:
+            return [value]
+
+        async def on_broadcast(self, key: Any, value: Any) -> None: ...
+
+    class Remembers(Reminds):
+        async def on_timer(self, key: Any, payload: Any) -> None: ...
+
+    class Lists(Reminds):
+        async def on_timer(self, key: Any, payload: Any) -> Any:
+            yield key, payload
+
+    topology, lines = start()
+    told = topology.source("rules", numbers())
+    with pytest.raises(InputError, match=r"Hears\.on_broadcast is async, and process is not; make"):
+        topology.operator("x", Hears, lines, broadcast=told)
+    for code in (Remembers, Lists):
+        with pytest.raises(InputError, match=r"\.on_timer is async, which .*; make it a plain"):
+            topology.operator("x", code, lines, key=str)
+    topology.operator("x", Waits, lines, broadcast=told)
+
+
 @pytest.mark.parametrize("key", [7, "word"])
 def test_a_key_must_be_a_function(key: Any) -> None:
     topology, lines = start()
@@ -233,6 +320,34 @@ def test_a_choice_must_be_known(knob: str, value: Any) -> None:
     knobs: dict[str, Any] = {knob: value}
     with pytest.raises(InputError, match=f"operator 'split': {knob} must be one of .*; got"):
         topology.operator("split", same, lines, **knobs)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"proccessors": 3}, "did you mean 'processors'"),
+        ({"foo": 3}, "known are key, shards, executors, processors, concurrency, on_error, chain"),
+        ({"inputs": 3}, "known are key"),
+        ({"emits": 3}, "known are key"),
+    ],
+)
+def test_an_unknown_option_is_told(options: dict[str, Any], told: str) -> None:
+    topology, lines = start()
+    for add in (topology.operator, topology.map, topology.filter):
+        with pytest.raises(InputError, match=f"operator 'x': there is no option '.*'; {told}"):
+            add("x", same, lines, **options)
+
+
+@pytest.mark.parametrize("given", [3, None, "rules"])
+def test_a_broadcast_that_is_no_handle_is_refused(given: Any) -> None:
+    class Rules(Operator):
+        def process(self, value: Any) -> list[Any]:
+            return [value, dict(self.broadcast)]
+
+    topology, lines = start()
+    for broadcast in (given, [given]):
+        with pytest.raises(InputError, match=f"operator 'x': unknown input {given!r}; use what"):
+            topology.operator("x", Rules, lines, broadcast=broadcast)
 
 
 @pytest.mark.parametrize("value", ["fibre", None, 1])

@@ -14,6 +14,7 @@ import msgspec
 from sojourn.durable import sync
 from sojourn.errors import InputError
 from sojourn.sinks.sink import Sink, Staged
+from sojourn.units import parse_path
 
 BUFFER_BYTES = 256 << 10
 
@@ -26,12 +27,12 @@ class Files(Sink[Any]):
     suffix = ""
 
     def __init__(self, directory: str | Path, roll_bytes: int) -> None:
+        self.directory = parse_path(directory, f"the sink for {self.suffix} files").resolve()
         if isinstance(roll_bytes, bool) or not isinstance(roll_bytes, int) or roll_bytes < 1:
             raise InputError(
                 f"the sink in {directory}: roll_bytes must be a whole number above zero; "
                 f"got {roll_bytes!r}"
             )
-        self.directory = Path(directory).resolve()
         self.roll_bytes = roll_bytes
         self.part = self.epoch = self.sequence = 0
         self.staged = Staged()

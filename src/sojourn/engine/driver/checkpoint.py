@@ -30,8 +30,14 @@ class Claim:
 def claim(checkpoint: Path, topology: Topology) -> Claim:
     """Take a checkpoint for one run, until the returned claim is closed. Nothing in it is read
     before it is certain that nobody else can have put it there."""
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    lock = durable.private_file(durable.private_directory(checkpoint / "sojourn") / "lock")
+    try:
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        lock = durable.private_file(durable.private_directory(checkpoint / "sojourn") / "lock")
+    except OSError as error:
+        raise InputError(
+            f"checkpoint {checkpoint}: must be a directory that can be made and written to; "
+            f"{error.filename}: {error.strerror}; give another"
+        ) from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _check_shape(checkpoint, topology)

@@ -10,6 +10,7 @@ from sojourn import durable
 from sojourn.engine.driver.record import Record, last_record, state_root
 from sojourn.engine.worker import store
 from sojourn.errors import InputError
+from sojourn.units import parse_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,7 +28,7 @@ def read_state(
     """The pairs of key and value that an operator had at the last commit, in no order. With
     `spark`, a DataFrame with the columns `key` and `value`. Values are unpickled, so do not read a
     checkpoint that others can write to."""
-    path = Path(checkpoint)
+    path = parse_path(checkpoint, "read_state: the checkpoint")
     _check(path, operator)
     pairs = _pairs(path, operator)
     if spark is None:

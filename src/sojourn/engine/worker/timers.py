@@ -18,6 +18,7 @@ from sojourn.units import parse_duration
 
 _GRAINS = 8  # when a key was last seen is kept to an eighth of its time to live
 _STALE = 1000
+_FOREVER_S = 1e15  # beyond what can be due; also less than infinity
 _NO_KEY: Any = object()
 
 
@@ -85,17 +86,13 @@ class Timers:
 
     def at(self, when: float, payload: Any = None) -> None:
         """Call `on_timer(key, payload)` at that time, in seconds as `time.time` counts them."""
-        if isinstance(when, bool) or not isinstance(when, int | float) or when != when:  # noqa: PLR0124
-            raise InputError(f"timers.at: must be seconds as time.time() counts them; got {when!r}")
-        state, entry = self._in_hand(payload)
-        try:
-            known = entry in state
-        except TypeError:
+        number = isinstance(when, int | float) and not isinstance(when, bool)
+        if not number or not abs(when) < _FOREVER_S:
             raise InputError(
-                f"timers: a payload must be hashable, because it tells a key's timers apart; got "
-                f"{payload!r:.100}"
-            ) from None
-        if not known:
+                f"timers.at: must be seconds as time.time() counts them; got {when!r:.80}"
+            )
+        state, entry = self._in_hand(payload)
+        if entry not in state:
             self._counts.setdefault(self._shard, Counter())[entry[0]] += 1
         state[entry] = float(when)
         self._push(float(when), self._shard, entry)
@@ -178,6 +175,13 @@ class Timers:
     def _in_hand(self, payload: Any) -> tuple[State, tuple[Any, Any]]:
         if self._shard < 0:
             raise InputError("timers belong to the key of a tuple; set them in process or on_timer")
+        try:
+            hash(payload)
+        except TypeError:
+            raise InputError(
+                f"timers: a payload must be hashable, because it tells a key's timers apart; got "
+                f"{payload!r:.100}"
+            ) from None
         return self.beside(self._shard), (self._hand.key, payload)
 
     def _drop(self, shard: int, state: State, entry: tuple[Any, ...]) -> None:
