@@ -437,7 +437,10 @@ def test_distributions_have_their_moments(made: Distribution) -> None:
         (lambda: Distribution("pareto", 1.0, shape=1.0), "its mean is infinite; got 1"),
         (lambda: Distribution("gamma", 1.0), "needs an scv"),
         (lambda: Distribution("exponential", math.nan), "must be finite"),
-        (lambda: Distribution("exponential", 1.0, 2.0), "the scv of 'exponential' must be 1; got 2"),
+        (
+            lambda: Distribution("exponential", 1.0, 2.0),
+            "the scv of 'exponential' must be 1; got 2",
+        ),
         (lambda: Distribution("hyperexponential", 1.0, 0.5), "at least 1; got 0.5"),
         (lambda: Distribution("uniform", 1.0, 0.5), "at most 1/3"),
         (lambda: Distribution("samples"), "one or more"),
