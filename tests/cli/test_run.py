@@ -79,7 +79,7 @@ def test_an_application_that_is_none_is_refused(
         (("--max-sojourn", "1s", "--config", "none.yaml"), "cannot be read"),
         (("--max-sojourn", "1s", "--duration", "long"), "--duration"),
         (("--max-sojourn", "1s", "--duration", "-5s"), "above zero"),
-        (("--max-sojourn", "1s", "--conf", "spark.executor.memory=2g"), "is Spark's"),
+        (("--max-sojourn", "1s", "--conf", "spark.executor.memory=2g"), "is a setting of Spark"),
     ],
 )
 def test_bad_options_are_refused_before_spark_starts(

@@ -122,7 +122,7 @@ def test_two_sinks_in_one_directory_are_refused(tmp_path: Path) -> None:
     source = t.source("s", sj.sources.iterable(lambda: [1]))
     t.sink("one", sj.sinks.jsonl(tmp_path), source)
     t.sink("two", sj.sinks.jsonl(tmp_path), source)
-    with pytest.raises(InputError, match=r"sink 'two': writes to .* as 'one' does"):
+    with pytest.raises(InputError, match=r"sink 'two': writes to .*, as does 'one'"):
         t.check()
 
 
