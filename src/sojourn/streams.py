@@ -8,7 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypedDict, Unpack, overload
 
 from sojourn.operators import Emits, UserCode
-from sojourn.typed import A, B, Code, Flat, In, Made, Out, Ready, T_co
+from sojourn.typed import (
+    A,
+    B,
+    Code,
+    Flat,
+    In,
+    Made,
+    OneValueUseMapOrReturnAList,
+    Out,
+    Ready,
+    Single,
+    T_co,
+    Usual,
+)
 
 Concurrency = Literal["process", "thread"] | int
 OnError = Literal["fail", "skip", "dead-letter"]
@@ -69,6 +82,22 @@ class Streams(ABC):
     def operator(
         self,
         name: str,
+        code: Callable[[In], Usual[Out]],
+        *inputs: Vertex[In],
+        **options: Unpack[OperatorOptions[In]],
+    ) -> Vertex[Out]: ...
+    @overload
+    def operator(  # type: ignore[overload-overlap]  # what it refuses, those below would take
+        self,
+        name: str,
+        code: Callable[[In], Single],
+        *inputs: Vertex[In],
+        **options: Unpack[OperatorOptions[In]],
+    ) -> OneValueUseMapOrReturnAList: ...
+    @overload
+    def operator(
+        self,
+        name: str,
         code: Ready[In, Flat[Out]],
         *inputs: Vertex[In],
         **options: Unpack[OperatorOptions[In]],
@@ -90,7 +119,7 @@ class Streams(ABC):
         code: UserCode,
         *inputs: Vertex[Any],
         **options: Unpack[OperatorOptions[Any]],
-    ) -> Vertex[Any]:
+    ) -> Any:
         """A function from a value to the values that follow from it: a list, a generator, or None.
         Or an `Operator` class, an instance of one, or a `functools.partial` of one, whose
         `process` is such a function. Several inputs join."""

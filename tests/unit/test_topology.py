@@ -220,7 +220,8 @@ def test_timers_need_on_timer_and_a_key() -> None:
     rule = r"operator 'remind': Reminds uses self\.timers.*; define on_timer\(self, key, payload\)"
     with pytest.raises(InputError, match=rf"{rule}, and add key=…$"):
         topology.operator("remind", Reminds, lines)
-    for options in ({}, {"ttl": "1h"}):
+    kept: list[dict[str, Any]] = [{}, {"ttl": "1h"}]
+    for options in kept:
         with pytest.raises(InputError, match=f"{rule}$"):
             topology.operator("remind", Reminds, lines, key=str, **options)
     with pytest.raises(InputError, match="Told has on_timer, so it needs a key"):
