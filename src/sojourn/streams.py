@@ -8,7 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypedDict, Unpack, overload
 
 from sojourn.operators import Emits, UserCode
-from sojourn.typed import A, B, Code, Flat, In, Made, Out, Ready, T_co
+from sojourn.typed import (
+    A,
+    B,
+    Code,
+    Flat,
+    In,
+    Made,
+    OneValueUseMapOrReturnAList,
+    Out,
+    Ready,
+    Single,
+    T_co,
+    Usual,
+)
 
 Concurrency = Literal["process", "thread"] | int
 OnError = Literal["fail", "skip", "dead-letter"]
@@ -75,6 +88,22 @@ class Streams(ABC):
     def operator(
         self,
         name: str,
+        code: Callable[[In], Usual[Out]],
+        *inputs: Vertex[In],
+        **options: Unpack[OperatorOptions[In]],
+    ) -> Vertex[Out]: ...
+    @overload
+    def operator(  # type: ignore[overload-overlap]  # what it refuses, those below would take
+        self,
+        name: str,
+        code: Callable[[In], Single],
+        *inputs: Vertex[In],
+        **options: Unpack[OperatorOptions[In]],
+    ) -> OneValueUseMapOrReturnAList: ...
+    @overload
+    def operator(
+        self,
+        name: str,
         code: Ready[In, Flat[Out]],
         *inputs: Vertex[In],
         **options: Unpack[OperatorOptions[In]],
@@ -96,7 +125,7 @@ class Streams(ABC):
         code: UserCode,
         *inputs: Vertex[Any],
         **options: Unpack[OperatorOptions[Any]],
-    ) -> Vertex[Any]:
+    ) -> Any:
         """Add an operator that emits any number of values for each one it gets. Its code is a
         function that returns a list, a generator, or None. Or it is an `Operator` whose `process`
         does: the class, a `functools.partial` of it, or an instance. Several inputs are merged."""

@@ -133,9 +133,7 @@ class Topology(Streams):
     ) -> Vertex[Any]:
         what = f"operator {_named(name, 'operator')!r}"
         check_options(what, unknown, OperatorOptions.__annotations__)
-        told: tuple[Vertex[Any], ...] = (broadcast,)  # type: ignore[assignment]
-        if isinstance(broadcast, Iterable) and not isinstance(broadcast, str):
-            told = tuple(broadcast)
+        told = _several(broadcast)
         spec = OperatorSpec(
             name,
             checked_code(what, code, emits, key is not None, bool(told)),
@@ -409,6 +407,12 @@ def told_of(spec: Spec) -> str:
     more += ["keyed"] if spec.key is not None else []
     more += ["chained"] if spec.chained else []
     return ", ".join([what, *more])
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    """What was given one by one, or one by itself."""
+    many = isinstance(given, Iterable) and not isinstance(given, str)
+    return tuple(given) if many else (given,)
 
 
 def _named(name: object, what: str) -> str:

@@ -4,7 +4,15 @@ stream a type error. Nothing here is used at run time.
 `In` is what a stream carries into an operator, `Out` what comes out of it. Where a checker cannot
 tell, the default is Any: no annotation is required, and nothing is refused."""
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -49,3 +57,16 @@ Code: TypeAlias = Made[In, R] | Ready[In, R]
 Many: TypeAlias = Iterable[Out] | None
 Flat: TypeAlias = Many[Out] | Awaitable[Many[Out]] | AsyncIterable[Out]
 """What code of `t.operator` may return; also a coroutine, or an async generator."""
+
+_Usual: TypeAlias = list[Out] | tuple[Out, ...] | Iterator[Out] | None
+Usual: TypeAlias = _Usual[Out] | Awaitable[_Usual[Out]] | AsyncIterator[Out]
+"""What it does return mostly. Tried first, as mypy tells what it expects by the first that is
+near."""
+_Single: TypeAlias = str | bytes | bytearray | Mapping[Any, Any]
+Single: TypeAlias = _Single | Awaitable[_Single]
+"""What it may not return, although it can be iterated over, as it is meant as one value."""
+
+
+class OneValueUseMapOrReturnAList:
+    """What checkers call what comes of code that returns such a value: no stream, so that to use it
+    is an error."""

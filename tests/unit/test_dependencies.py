@@ -31,6 +31,8 @@ def imported(code: ast.AST, with_inner: bool) -> Iterator[str]:
     """The top-level modules that code imports; `with_inner`, also inside of functions, where what
     an extra brings may be imported."""
     for node in ast.iter_child_nodes(code):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue  # of type checkers, which bring their own
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0:

@@ -30,7 +30,7 @@ PRELUDE = """
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 import sojourn as sj
 
 def twice(n: int) -> list[int]: return [n, n]
@@ -50,6 +50,15 @@ async def streams(n: int) -> AsyncIterator[str]: yield str(n)
 async def fetches(n: int) -> float: return n
 def shows(n: int) -> None: ...
 
+class Entry(TypedDict):
+    n: int
+def row(n: int) -> dict[str, int]: return {"n": n}
+def entry(n: int) -> Entry: return {"n": n}
+def packed(n: int) -> bytes: return bytes(n)
+async def asks_row(n: int) -> dict[str, int]: return {"n": n}
+
+class Row(sj.Operator):
+    def process(self, n: int) -> dict[str, int]: return {"n": n}
 class Count(sj.Operator):
     def __init__(self, by: int) -> None: ...
     def process(self, word: str) -> Iterator[tuple[str, int]]: yield word, 1
@@ -101,7 +110,7 @@ t.operator("x", perhaps, ints)  # Vertex[str]
 t.operator("x", digits, ints)  # Vertex[str]
 t.operator("x", pair, ints)  # Vertex[int]
 t.operator("x", nothing, ints)  # Vertex[Any]
-t.operator("x", whatever, ints)  # Vertex[Any]
+t.operator("x", whatever, ints)  # Any
 t.operator("x", str.split, strs)  # Vertex[str]
 t.operator("x", lambda n: [n, n + 1], ints)  # Vertex[int]
 t.operator("x", lambda n: [str(n)] if n else None, ints)  # Vertex[str]
@@ -162,7 +171,7 @@ stage(processors=2, key=lambda n: n + 1)  # Any
 """
 
 WRONG = """
-t.operator("x", twice, strs)  # expected "Callable[[str]
+t.operator("x", twice, strs)  # expected "Callable[[str], list[int] | tuple[int, ...]
 t.operator("x", str.split, ints)  # expected "Callable[[int]
 t.operator("x", text(1), ints)  # No overload variant
 t.operator("x", lambda n: [n.upper()], ints)  # "int" has no attribute "upper"
@@ -170,6 +179,11 @@ t.operator("x", lambda n: n, ints)  # incompatible type "Callable[[int], int]"
 t.operator("x", len, strs)  # incompatible type "Callable[[Sized], int]"
 t.operator("x", fetches, ints)  # incompatible type "Callable[[int], Coroutine[Any, Any, float]]"
 t.operator("x", asks, strs)  # expected "Callable[[str]
+t.sink("x", sj.sinks.jsonl("x"), t.operator("y", str.upper, strs))  # "OneValueUseMapOrReturnAList"
+t.sink("x", sj.sinks.jsonl("x"), t.operator("y", row, ints))  # "OneValueUseMapOrReturnAList"
+t.sink("x", sj.sinks.jsonl("x"), t.operator("y", entry, ints))  # "OneValueUseMapOrReturnAList"
+t.sink("x", sj.sinks.jsonl("x"), t.operator("y", packed, ints))  # "OneValueUseMapOrReturnAList"
+t.sink("x", sj.sinks.jsonl("x"), t.operator("y", asks_row, ints))  # "OneValueUseMapOrReturnAList"
 t.operator("x", Wide, blobs)  # Cannot infer value of type parameter "In"
 t.operator("x", Count(1), ints)  # incompatible type "Count"
 t.operator("x", partial(Count, 1), ints)  # Cannot infer value of type parameter "In"

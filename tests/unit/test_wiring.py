@@ -27,11 +27,11 @@ def topology() -> sj.Topology:
         ({"master": 3}, "master: must be text, such as 'local[4]'; got 3"),
         ({"checkpoint": 3}, "checkpoint: must be a path, as text or a pathlib.Path; got 3"),
         ({"journal": 3, "max_sojourn": 1}, "journal: must be a path"),
-        ({"percentile": 99}, "needs a target: give max_sojourn or max_processors"),
-        ({"min_sojourn": "1s"}, "needs a target: give max_sojourn or max_processors"),
-        ({"settings": {"percentile": 99}}, "needs a target: give max_sojourn or max_processors"),
-        ({"advise": True}, "needs a target: give max_sojourn or max_processors"),
-        ({"journal": "journal.jsonl"}, "needs a target: give max_sojourn or max_processors"),
+        ({"percentile": 99}, "needs a target; give max_sojourn or max_processors"),
+        ({"min_sojourn": "1s"}, "needs a target; give max_sojourn or max_processors"),
+        ({"settings": {"percentile": 99}}, "needs a target; give max_sojourn or max_processors"),
+        ({"advise": True}, "needs a target; give max_sojourn or max_processors"),
+        ({"journal": "journal.jsonl"}, "needs a target; give max_sojourn or max_processors"),
     ],
 )
 def test_a_wrong_option_is_told(way_in: Any, options: dict[str, Any], told: str) -> None:
@@ -51,5 +51,5 @@ def test_state_is_read_from_a_path(tmp_path: Path) -> None:
     wrong: Any = 3
     with pytest.raises(InputError, match="read_state: the checkpoint: must be a path"):
         sj.read_state(wrong, "same")
-    with pytest.raises(InputError, match="is no checkpoint of a topology"):
+    with pytest.raises(InputError, match="is not a checkpoint of a topology"):
         sj.read_state(tmp_path, "same")
