@@ -224,7 +224,7 @@ def test_timers_need_on_timer_and_a_key() -> None:
     for options in kept:
         with pytest.raises(InputError, match=f"{rule}$"):
             topology.operator("remind", Reminds, lines, key=str, **options)
-    with pytest.raises(InputError, match="Told has on_timer, so it needs .* a key"):
+    with pytest.raises(InputError, match=r"Told has on_timer, so it needs .* a key"):
         topology.operator("told", Told, lines)
     topology.operator("told", Told, lines, key=str)
     topology.operator("count", Count, lines, key=str, ttl="1h")
