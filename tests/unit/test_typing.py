@@ -171,7 +171,7 @@ stage(processors=2, key=lambda n: n + 1)  # Any
 """
 
 WRONG = """
-t.operator("x", twice, strs)  # expected "Callable[[str], list[int] | tuple[int, ...] | Iterator[int]
+t.operator("x", twice, strs)  # expected "Callable[[str], list[int] | tuple[int, ...] | Iterator
 t.operator("x", str.split, ints)  # expected "Callable[[int]
 t.operator("x", text(1), ints)  # No overload variant
 t.operator("x", lambda n: [n.upper()], ints)  # "int" has no attribute "upper"
