@@ -135,7 +135,8 @@ def run(
 
 class Running:
     """A started topology, and the loop that keeps its promise, if it has one. Use it in a `with`
-    block, or call `stop`."""
+    block, or call `stop`. `engine` and `loop` are the parts it is made of, for benchmarks that look
+    inside; they may change with any version."""
 
     def __init__(
         self,
@@ -237,9 +238,9 @@ class Running:
         self.engine.check()
         new = retargeted(self.loop.settings, targets)
         check_room(self.topology, new)
-        self.submit(new)
+        self._submit(new)
 
-    def submit(self, settings: ControlSettings) -> None:
+    def _submit(self, settings: ControlSettings) -> None:
         """Go by these from the next tick on."""
         assert self.loop is not None
         self.loop.submit(settings)
@@ -370,7 +371,7 @@ def watched(
         except InputError as error:
             _log.warning("the changed settings are not taken up: %s", error)
             return
-        running.submit(new)
+        running._submit(new)
         _log.info("taken up from %s: %s", config, ", ".join(keys))
 
     return look
