@@ -60,7 +60,7 @@ def as_svg(title: str, boxes: Mapping[str, Box], arrows: Sequence[Arrow]) -> str
             x = _MARGIN + level * (_WIDE + _APART_X)
             places[name] = (x, top + row * (_HIGH + _APART_Y))
     loops = any(arrow.feedback for arrow in arrows)
-    width = 2 * _MARGIN + len(columns) * (_WIDE + _APART_X) - _APART_X
+    width = 2 * _MARGIN + max(1, len(columns)) * (_WIDE + _APART_X) - _APART_X
     high = 2 * _MARGIN + tallest * (_HIGH + _APART_Y) - _APART_Y + (2 * _APART_Y if loops else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{high}" '

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sojourn.errors import InputError
-from sojourn.units import parse_duration, parse_number, parse_whole
+from sojourn.units import format_duration, parse_duration, parse_number, parse_whole, shown
 
 PREFIX = "spark.sojourn."
 
@@ -38,31 +38,55 @@ class Knob:
         return f"SOJOURN_{words.upper()}"
 
     def parse(self, value: object, where: str) -> Any:
-        """A value as files and people write it."""
+        """A value as files and people write it, if the knob can be set to it."""
         what = f"{self.name} ({where})"
-        if "|" in self.kind:
-            return str(value)
-        return _PARSERS[self.kind](value, what)
+        if self.kind == "duration":
+            parsed: Any = parse_duration(value, what)
+        elif "|" in self.kind:
+            parsed = str(value)
+        else:
+            try:
+                parsed = _PARSERS[self.kind](value, what)
+            except InputError:  # which does not know the bounds
+                raise self._refused(value, where) from None
+        if not self._fits(parsed):
+            raise self._refused(value, where)
+        return parsed
 
     def check(self, value: Any) -> None:
         """Refuse a value that the knob cannot have."""
+        if not self._fits(value):
+            raise self._refused(value)
+
+    @property
+    def rule(self) -> str:
+        """What the knob can be set to, in words."""
         if "|" in self.kind:
-            if value not in self.kind.split("|"):
-                options = ", ".join(self.kind.split("|"))
-                raise InputError(f"{self.name} must be one of {options}; got {value!r}")
-        elif not (self.least <= value <= self.most):
-            most = "" if self.most == math.inf else f" and at most {self.most:g}"
-            unit = " seconds" if self.kind == "duration" else ""
-            raise InputError(
-                f"{self.name} must be at least {self.least:g}{most}{unit}; got {value!r}"
-            )
+            return f"one of {', '.join(self.kind.split('|'))}"
+        what = {"duration": "a duration", "count": "a whole number", "number": "a number"}
+        told = _plain_duration if self.kind == "duration" else "{:g}".format
+        most = "" if self.most == math.inf else f" and at most {told(self.most)}"
+        return f"{what[self.kind]} of at least {told(self.least)}{most}"
+
+    def _fits(self, value: Any) -> bool:
+        if "|" in self.kind:
+            return value in self.kind.split("|")
+        return bool(self.least <= value <= self.most)
+
+    def _refused(self, value: object, where: str | None = None) -> InputError:
+        what = self.name if where is None else f"{self.name} ({where})"
+        return InputError(f"{what}: must be {self.rule}; got {shown(value)}")
 
 
 _PARSERS: dict[str, Callable[[object, str], Any]] = {
-    "duration": parse_duration,
     "count": lambda value, what: parse_whole(value, what, least=0),
     "number": parse_number,
 }
+
+
+def _plain_duration(seconds: float) -> str:
+    """As it is typed."""
+    return format_duration(seconds).replace(" ", "").replace("µ", "u")
 
 
 def _knob(key: str, kind: str, default: Any, about: str, **options: Any) -> Any:

@@ -62,8 +62,8 @@ def parse_whole(value: object, what: str, least: int = 1) -> int:
         or not isinstance(value, int)
         or not least <= value < 10**_MAX_DIGITS
     ):
-        shown = value if isinstance(value, float) else _shown(value)
-        raise InputError(f"{what}: must be a whole number of at least {least}; got {shown}")
+        told = value if isinstance(value, float) else shown(value)
+        raise InputError(f"{what}: must be a whole number of at least {least}; got {told}")
     return value
 
 
@@ -71,7 +71,7 @@ def parse_path(value: object, what: str) -> Path:
     """A path from text, or from what stands for one."""
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(path, str):
-        raise InputError(f"{what}: must be a path, as text or a pathlib.Path; got {_shown(value)}")
+        raise InputError(f"{what}: must be a path, as text or a pathlib.Path; got {shown(value)}")
     return Path(path)
 
 
@@ -100,17 +100,17 @@ def _split(value: object, what: str, expected: str) -> tuple[float, str]:
     usable = isinstance(value, float | str)
     match = _QUANTITY.fullmatch(str(value)) if usable else None
     if match is None:
-        raise InputError(f"{what}: must be {expected}; got {_shown(value)}")
+        raise InputError(f"{what}: must be {expected}; got {shown(value)}")
     return _finite(float(match[1]), value, what), match[2]
 
 
 def _finite(number: float, value: object, what: str) -> float:
     if not math.isfinite(number):
-        raise InputError(f"{what}: is too large; got {_shown(value)}")
+        raise InputError(f"{what}: is too large; got {shown(value)}")
     return number
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value as a message quotes it. One that is too long to print is named by its kind."""
     if isinstance(value, int) and abs(value) >= 10**_MAX_DIGITS:
         return "a number of many digits"

@@ -141,7 +141,8 @@ class Running:
     `stop`.
 
     The loop changes nothing before `act_after_s` and tells `listeners` of every tick. `watch` is a
-    file of settings, whose changes it applies, and a function that reads all settings anew."""
+    file of settings, whose changes it applies, and a function that reads all settings anew. `engine`
+    and `loop` are its inner parts, for benchmarks; they may change with any version."""
 
     def __init__(
         self,
@@ -248,9 +249,9 @@ class Running:
         self.engine.check()
         new = retargeted(self.loop.settings, targets)
         check_room(self.topology, new)
-        self.submit(new)
+        self._submit(new)
 
-    def submit(self, settings: ControlSettings) -> None:
+    def _submit(self, settings: ControlSettings) -> None:
         """Use these settings from the next tick on."""
         assert self.loop is not None
         self.loop.submit(settings)
@@ -407,7 +408,7 @@ def watched(running: Running, config: Path, reread: Callable[[], ControlSettings
         except InputError as error:
             _log.warning("the changed settings are ignored: %s", error)
             return
-        running.submit(new)
+        running._submit(new)
         _log.info("changed by %s: %s", config, ", ".join(keys))
 
     return look

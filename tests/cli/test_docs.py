@@ -38,5 +38,7 @@ def test_planning_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """The README's own program is run by tests/spark/test_wheel.py."""
     page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^```python$", readme, re.MULTILINE)) == 1, "another is run by no test"
     exec(code, {})
     assert "{'extract': 8, 'match': 9}" in capsys.readouterr().out

@@ -101,6 +101,15 @@ def test_a_checkpoint_that_is_a_file_is_refused_before_spark_starts(
     assert ended.err.splitlines()[-1].startswith(f"error: checkpoint {path}: must be a directory")
 
 
+def test_a_journal_that_cannot_be_written_is_refused_before_spark_starts(
+    run: Run, tmp_path: Path
+) -> None:
+    path = app(tmp_path, "t = make('one')")
+    ended = run("run", path, "--max-sojourn", "1s", "--journal", f"{path}/journal.jsonl")
+    assert ended.code == 2
+    assert f"cannot be written, as {path} must be a directory" in ended.err.splitlines()[-1]
+
+
 def test_a_missing_file_is_refused(run: Run) -> None:
     ended = run("run", "none.py", "--max-sojourn", "1s")
     assert ended.code == 2

@@ -1,5 +1,6 @@
 """Settings from files, SparkConf, the environment and the command line."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,36 @@ def test_properties_are_read_as_spark_reads_them(tmp_path: Path) -> None:
 def test_bad_settings_are_told(options: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         settings_from([from_options(options)])
+
+
+@pytest.mark.parametrize(
+    ("option", "rule"),
+    [
+        ("maxProcessors=x", "a whole number of at least 1; got 'x'"),
+        ("maxProcessors=0", "a whole number of at least 1; got '0'"),
+        ("maxRestarts=-1", "a whole number of at least 0; got '-1'"),
+        ("percentile=x", "a number of at least 1 and at most 99.99; got 'x'"),
+        ("percentile=100", "a number of at least 1 and at most 99.99; got '100'"),
+        ("maxSojourn=-5s", "a duration of at least 1us; got '-5s'"),
+        ("commit=50ms", "a duration of at least 100ms; got '50ms'"),
+        ("drain=-1", "a duration of at least 0ms; got '-1'"),
+        ("model=mg1", "one of auto, mmk, gigk; got 'mg1'"),
+    ],
+)
+def test_a_bad_setting_is_told_in_one_way(option: str, rule: str) -> None:
+    key, _, value = option.partition("=")
+    told = rf"^spark\.sojourn\.{re.escape(key)} \(\w+\): must be {re.escape(rule)}$"
+    with pytest.raises(InputError, match=told.replace(r"\w+", "--conf")):
+        settings_from([from_options([option])])
+    with pytest.raises(InputError, match=told.replace(r"\w+", "settings")):
+        settings_from([from_mapping({key: value})])
+
+
+def test_a_bad_setting_of_a_program_is_told() -> None:
+    with pytest.raises(InputError, match=r"^spark\.sojourn\.maxProcessors: must be .* 1; got 0$"):
+        ControlSettings(max_processors=0)
+    with pytest.raises(InputError, match=r"^spark\.sojourn\.maxSojourn: must be .* 1us; got -5$"):
+        ControlSettings(max_sojourn_s=-5.0)
 
 
 def test_bad_files_are_told(tmp_path: Path) -> None:

@@ -39,4 +39,6 @@ def test_a_notebook_shows_a_picture() -> None:
 
 def test_an_empty_topology_can_be_drawn() -> None:
     assert str(sj.Topology("none")) == "topology none"
-    ElementTree.fromstring(sj.Topology("none")._repr_svg_())
+    picture = ElementTree.fromstring(sj.Topology("none")._repr_svg_())
+    assert int(picture.attrib["width"]) > 0
+    assert int(picture.attrib["height"]) > 0

@@ -1,5 +1,6 @@
 """A journal stays small enough to keep, and what is left of it is decided anew."""
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,15 @@ from test_control import SHAPE, FakeEngine, OnePool
 
 from sojourn.cli.replay import replay as replay_command
 from sojourn.control.controller import Record
-from sojourn.control.journal import MAX_BYTES, MAX_PARTS, WARM_UP, Journal, read_journal, replay
+from sojourn.control.journal import (
+    MAX_BYTES,
+    MAX_PARTS,
+    WARM_UP,
+    Journal,
+    check_new,
+    read_journal,
+    replay,
+)
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
 from sojourn.errors import InputError
@@ -57,6 +66,27 @@ def test_a_record_larger_than_a_file_has_one_of_its_own(tmp_path: Path) -> None:
     written(path, 5, max_bytes=10)
     assert len(list(tmp_path.iterdir())) == 5
     assert numbers(path) == [1, 2, 3, 4, 5]
+
+
+def test_a_journal_that_cannot_be_written_is_refused_and_nothing_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    check_new(tmp_path / "new" / "er" / "journal")
+    rule = rf"cannot be written, as {file} must be a directory that .*; name another journal"
+    for path in (file / "journal", file / "new" / "journal"):
+        with pytest.raises(InputError, match=rule):
+            check_new(path)
+    for path in (file, tmp_path, Path()):
+        with pytest.raises(InputError, match="exists; name another journal"):
+            check_new(path)
+    with pytest.raises(InputError, match="cannot be written: File name too long; name another"):
+        check_new(tmp_path / ("long" * 100))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(InputError, match=f"as {tmp_path} must be a directory that you may write"):
+        check_new(tmp_path / "new" / "journal")
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_the_oldest_files_go(tmp_path: Path) -> None:

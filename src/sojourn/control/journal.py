@@ -3,6 +3,7 @@ decided anew. The first line describes the topology. Written by the loop, read b
 
 A journal that grows large continues in a new file; the older files stay beside it."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +30,21 @@ class Header(msgspec.Struct):
 
 
 def check_new(path: Path) -> None:
-    """Refuse the name of a journal that exists already."""
-    for part in (path, *_rotated(path)):
-        if part.exists():
+    """Refuse the name of a journal that exists already or cannot be written. Nothing is made yet,
+    so a start that is refused for another reason leaves no journal behind."""
+    try:
+        for part in [path] if path.exists() else _rotated(path):
             raise InputError(f"{part}: exists; name another journal, or delete it")
+        there = next(folder for folder in path.absolute().parents if folder.exists())
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be written: {error.strerror}; name another journal"
+        ) from None
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{path}: cannot be written, as {there} must be a directory that you may write to; "
+            "name another journal"
+        )
 
 
 class Journal:
