@@ -141,8 +141,8 @@ class Running:
     `stop`.
 
     The loop changes nothing before `act_after_s` and tells `listeners` of every tick. `watch` is a
-    file of settings, whose changes it applies, and a function that reads all settings anew. `engine`
-    and `loop` are its inner parts, for benchmarks; they may change with any version."""
+    file of settings, whose changes it applies, and a function that reads all settings anew.
+    `engine` and `loop` are its inner parts, for benchmarks; they may change with any version."""
 
     def __init__(
         self,
