@@ -3,7 +3,7 @@ Fed by stations and gains; feeds the two programs in allocation.py."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from sojourn.errors import InputError
@@ -14,10 +14,13 @@ from sojourn.queueing.station import Station, check_percentile
 @dataclass(frozen=True)
 class Network:
     """Stations by name, and the rate λ₀ at which tuples enter the topology from outside.
-    The order of the stations breaks ties, so it is part of the value."""
+    The order of the stations breaks ties, so it is part of the value. A tree of tuples that are
+    processed side by side is done when its last one is: `weights` say how many visits to a station
+    its end waits for, where that differs from how many there are."""
 
     stations: Mapping[str, Station]
     external_rate: float
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stations", MappingProxyType(dict(self.stations)))
@@ -29,8 +32,9 @@ class Network:
             )
 
     def visits(self, name: str) -> float:
-        """How often a tuple from outside comes to this station on average: λᵢ/λ₀."""
-        return self.stations[name].arrival_rate / self.external_rate
+        """How often the sojourn of a tuple from outside counts a visit to this station, on average:
+        λᵢ/λ₀, or its weight where that is known to be less."""
+        return self.weights.get(name, self.stations[name].arrival_rate / self.external_rate)
 
     def mean_sojourn(self, allocation: Mapping[str, int]) -> float:
         """E[T] of DRS eq. 4: the mean over all tuples of time waited and served at all visits."""
@@ -40,7 +44,7 @@ class Network:
     def weighted(self, sojourn: Mapping[str, float]) -> float:
         """The sum over all stations of visits × sojourn there."""
         return math.fsum(
-            station.arrival_rate / self.external_rate * sojourn[name]
+            self.visits(name) * sojourn[name]
             for name, station in self.stations.items()
             if station.arrival_rate > 0
         )

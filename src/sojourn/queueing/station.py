@@ -73,7 +73,7 @@ class Station:
 
     def utilization(self, k: int) -> float:
         """λ/(kμ), at or above 1 where the station is unstable."""
-        return self.arrival_rate / (_counted(k) * self.service_rate)
+        return self.arrival_rate / (counted(k) * self.service_rate)
 
     def is_stable(self, k: int) -> bool:
         """Whether k processors keep up. A utilization that rounds to 1 counts as falling behind."""
@@ -171,7 +171,8 @@ def check_percentile(p: float) -> None:
         raise InputError(f"percentile must lie between 0 and 100, as in 99; got {p}")
 
 
-def _counted(k: int) -> int:
+def counted(k: int) -> int:
+    """A number of processors, if it is one."""
     if k < 1:
         raise InputError(f"a station needs at least 1 processor; got {k}")
     return k

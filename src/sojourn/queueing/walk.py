@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from sojourn.errors import InputError
+from sojourn.queueing.keyed import NEVER, bound
 from sojourn.queueing.network import Network
 
 Limits = Mapping[str, int]
@@ -36,7 +37,7 @@ class Walk:
         names = list(self.network.stations)
         series, ahead, pending = [], [], []
         for index, (name, station) in enumerate(self.network.stations.items()):
-            rate = station.arrival_rate
+            rate = self.network.visits(name) * self.network.external_rate
             revisits = self.network.visit_variance(name) * self.network.external_rate
             costs = station.costs(
                 allocation[name],
@@ -83,6 +84,10 @@ class Walk:
                     f"operator {name!r} has a minimum of {low[name]} processors above its "
                     f"maximum of {most}"
                 )
+        for name, station in self.network.stations.items():
+            if station.min_processors >= NEVER:
+                what = f"operator {name!r} cannot keep up with any number of processors"
+                return f"{what}: {bound(station)}"
         short = [
             f"operator {name!r} is unstable: {station.arrival_rate:.4g}/s at "
             f"{station.service_rate:.4g}/s per processor needs at least "
