@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from sojourn.paths import Critical
+
 Allocation = Mapping[str, int]
 QUANTILES = (*map(float, range(1, 100)), 99.5, 99.9)
 _TENTHS = tuple(round(p * 10) for p in QUANTILES)
@@ -22,7 +24,8 @@ class Sample:
 
     An operator that is chained to others has no processors of its own: `head` names the operator
     whose processors it shares. The service time of the head is that of the whole chain, because
-    that is what its processors are busy with."""
+    that is what its processors are busy with. `shards` are the busiest ones of an operator with a
+    key, with how many tuples came for each."""
 
     name: str
     interval_s: float
@@ -41,6 +44,7 @@ class Sample:
     shed: int = 0
     lag_s: float | None = None
     head: str | None = None
+    shards: Mapping[int, int] | None = None
 
     @property
     def service_rate(self) -> float | None:
@@ -50,7 +54,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Sojourn:
-    """Sojourns of the tracked trees that were completed in an interval, in seconds."""
+    """Sojourns of the tracked trees that were completed in an interval, in seconds. `critical` says
+    where they spent it, as far as is known."""
 
     count: int
     mean_s: float
@@ -59,6 +64,7 @@ class Sojourn:
     p99_s: float
     max_s: float
     quantiles: tuple[float, ...] = ()
+    critical: Mapping[str, Critical] = field(default_factory=dict)
 
     @classmethod
     def of(cls, done: Sequence[float]) -> "Sojourn":

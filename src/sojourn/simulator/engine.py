@@ -22,11 +22,12 @@ from sojourn.simulator.cluster import Cluster, Executor
 from sojourn.simulator.draws import Distribution, Times, quantum
 from sojourn.simulator.flow import Edge, Inbox, Outputs
 from sojourn.simulator.lane import Seat
-from sojourn.simulator.station import Counts, Station
+from sojourn.simulator.station import Counts, Numbers, Station
 from sojourn.simulator.trees import REPEATED, Roots, Trees
 from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.topology import Topology
 
+_BUSIEST = 32  # shards that are told of
 _LEAST_STEP_S = 0.001
 _SHEDDING_STEPS = 4  # how often the backlog is checked within the time after which a source sheds
 
@@ -58,7 +59,7 @@ class SimulatedEngine:
         self.sampled_s = 0.0
         self.stalled_until_s = 0.0
         self.restarts = 0
-        self.trees = Trees()
+        self.trees = Trees(_senders(topology))
         self.sojourns: list[Times] = []
         self.wanted = {name: spec.processors for name, spec in topology.operators.items()}
         streams = dict(
@@ -145,7 +146,8 @@ class SimulatedEngine:
         done = np.sort(np.concatenate(self.sojourns)) if self.sojourns else np.empty(0)
         self.sojourns = []
         self._forget_committed(self.now_s - self.now_s % self.commit_s)
-        sojourn = Sojourn.of(done.tolist()) if len(done) else None
+        critical = self.trees.paths.collect()
+        sojourn = replace(Sojourn.of(done.tolist()), critical=critical) if len(done) else None
         return Samples(self.now_s, vertices, sojourn, self.trees.count)
 
     def allocation(self) -> dict[str, int]:
@@ -271,6 +273,7 @@ class SimulatedEngine:
                 times, roots = np.repeat(times, counts), np.repeat(roots, counts)
             self.inboxes[edge.receiver].put(times, roots)
             emitted[edge.name] = emitted.get(edge.name, 0) + len(roots)
+        self.trees.note(gone.root, gone.time_s, station.name)
         self.trees.processed(gone.root, gone.time_s, children)
 
     def _sweep_loop(self, group: list[str], end_s: float) -> None:
@@ -297,6 +300,7 @@ class SimulatedEngine:
                     else:
                         outside.setdefault(edge.receiver, []).append((arrives, root))
             rows.append((root, time_s, children))
+            self.trees.note(np.array([root]), np.array([time_s]), station.name)
 
         for name, station in members.items():
             time_s, root = self.inboxes[name].take(end_s, stalled)
@@ -406,6 +410,7 @@ class SimulatedEngine:
             # Workers that retire finish what they have in hand.
             busy=min(1.0, counts.busy_s / counts.processor_s) if counts.processor_s else 0.0,
             emitted=counts.emitted,
+            shards=_busiest(counts.shards) if station.keyed else None,
         )
 
     def _source_sample(self, name: str, interval_s: float) -> Sample:
@@ -449,3 +454,17 @@ def _reached(name: str, onward: Mapping[str, list[str]]) -> list[str]:
             found[vertex] = None
             ahead += onward[vertex]
     return list(found)
+
+
+def _senders(topology: Topology) -> dict[str, set[str]]:
+    senders: dict[str, set[str]] = {}
+    for edge in topology.edges:
+        senders.setdefault(edge.receiver, set()).add(edge.sender)
+    return senders
+
+
+def _busiest(shards: Numbers | None) -> dict[int, int]:
+    if shards is None:
+        return {}
+    order = np.argsort(shards)[::-1][:_BUSIEST]
+    return {int(shard): int(shards[shard]) for shard in order if shards[shard]}

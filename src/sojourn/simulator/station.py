@@ -89,6 +89,7 @@ class Counts:
     processor_s: float = 0.0
     emitted: dict[str, int] = field(default_factory=dict)
     shed: int = 0
+    shards: Numbers | None = None  # how many came for each
 
     def arrived(self, count: int, gaps: Times) -> None:
         """Count tuples that came. `gaps` are those that tell something about the stream."""
@@ -182,6 +183,10 @@ class Station:
         came = Tuples(
             time_s, root, self.load.service.draw(self.rng, len(time_s)), self._places(len(time_s))
         )
+        if self.keyed:
+            came_for = np.bincount(came.place, minlength=len(self.owner))
+            before = self.counts.shards
+            self.counts.shards = came_for if before is None else before + came_for
         here = self.waiting.and_also(came)
         lane_of = self.owner[here.place] if self.keyed else here.place
         ready = np.maximum(here.time_s, self.moved_s[here.place]) if self.keyed else here.time_s

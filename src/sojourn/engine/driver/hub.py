@@ -14,7 +14,7 @@ from sojourn.engine.driver.printer import Printer
 from sojourn.engine.driver.tracker import Tracker
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelServer
-from sojourn.engine.wire.layout import Layout, Place
+from sojourn.engine.wire.layout import Layout, Place, senders_of
 from sojourn.engine.wire.spec import boot_id
 from sojourn.ports import Samples
 
@@ -32,7 +32,7 @@ class Hub(threading.Thread):
         super().__init__(daemon=True, name="sojourn-hub")
         self.channel = ChannelServer(host)
         self.layout = layout
-        self.tracker = Tracker()
+        self.tracker = Tracker(senders=senders_of(layout))
         self.printer = Printer()
         self.members: dict[bytes, m.Hello] = {}
         self.at: dict[tuple[str, int], bytes] = {}
@@ -270,7 +270,8 @@ class Hub(threading.Thread):
             case m.Report():
                 self.reports[sender] = message
             case m.Traces():
-                self.tracker.note(message)
+                hello = self.members.get(sender)
+                self.tracker.note(message, "" if hello is None else hello.vertex)
             case m.Text():
                 self.printer.show(message.lines)
             case m.Feedback():

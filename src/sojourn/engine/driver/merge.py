@@ -131,4 +131,10 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         dropped=round(total("dropped")),
         shed=round(total("shed")),
         lag_s=max(lags, default=None),
+        shards=None if reports[0].shards is None else _busiest(reports),
     )
+
+
+def _busiest(reports: list[m.Report]) -> dict[int, int]:
+    """A shard belongs to one executor."""
+    return {shard: count for r in reports for shard, count in (r.shards or {}).items()}

@@ -7,9 +7,11 @@ perhaps nobody collects sojourns."""
 
 import random
 from collections import OrderedDict
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 
 from sojourn.engine.wire import messages as m
+from sojourn.paths import Paths, Processed
 from sojourn.ports import Sojourn
 
 # Sojourns kept until they are collected. In a random sample of this size, the 99th percentile is
@@ -17,6 +19,8 @@ from sojourn.ports import Sojourn
 MAX_COMPLETED = 10_000
 # Open trees at a time: at 200 a second, those of more than eight minutes.
 MAX_OPEN = 100_000
+# Tuples of a tree whose critical path is looked for; one that has more has none.
+MAX_PROCESSED = 1_000
 
 
 @dataclass(slots=True)
@@ -24,6 +28,7 @@ class _Tree:
     value: int = 0
     arrival_s: float | None = None
     last_s: float = 0.0
+    done: list[Processed] = field(default_factory=list)
 
 
 class Tracker:
@@ -39,6 +44,7 @@ class Tracker:
         draw: random.Random | None = None,
         max_completed: int = MAX_COMPLETED,
         max_open: int = MAX_OPEN,
+        senders: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.draw = random.Random() if draw is None else draw
         self.max_completed, self.max_open = max_completed, max_open
@@ -46,9 +52,10 @@ class Tracker:
         self.forgotten = 0
         self.completed: list[float] = []
         self.count, self.total_s, self.max_s = 0, 0.0, 0.0
+        self.paths = Paths({} if senders is None else senders)
 
-    def note(self, traces: m.Traces) -> None:
-        """Take what an executor reports."""
+    def note(self, traces: m.Traces, vertex: str = "") -> None:
+        """Take up what an executor of a vertex reports."""
         for root in traces.roots:
             tree = self.trees.setdefault(root.root, _Tree())
             tree.value ^= root.value
@@ -58,6 +65,8 @@ class Tracker:
             tree = self.trees.setdefault(ack.root, _Tree())
             tree.value ^= ack.value
             tree.last_s = max(tree.last_s, ack.at_s)
+            if len(tree.done) <= MAX_PROCESSED:
+                tree.done.append((ack.at_s, vertex))
             self._check(ack.root, tree)
 
     def collect(self) -> Sojourn | None:
@@ -66,7 +75,7 @@ class Tracker:
         done = sorted(self.take())
         if not done:
             return None
-        found = Sojourn.of(done)
+        found = replace(Sojourn.of(done), critical=self.paths.collect())
         if count == len(done):
             return found
         return replace(found, count=count, mean_s=total_s / count, max_s=max_s)
@@ -85,6 +94,8 @@ class Tracker:
     def _check(self, root: int, tree: _Tree) -> None:
         if tree.value == 0 and tree.arrival_s is not None:
             del self.trees[root]
+            if len(tree.done) <= MAX_PROCESSED:
+                self.paths.add(tree.arrival_s, tree.done)
             if tree.last_s:
                 self._add(max(0.0, tree.last_s - tree.arrival_s))
         elif len(self.trees) > self.max_open:

@@ -25,6 +25,7 @@ from sojourn.shards import evened, shares
 # idle.
 _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
+_BUSIEST = 32  # shards that are told of
 
 Item = tuple[bytes, int, Trace | None]
 
@@ -95,6 +96,7 @@ class Workers:
         self.give_up = give_up
         self.slots = slots
         self.table = Table() if table is None else table
+        self.by_shard: Counter[int] = Counter()  # tuples that came since it was last taken
         self.seen: Counter[bytes] = Counter()
         self.convicted: list[bytes] = []
         self.all: list[Worker] = []
@@ -174,6 +176,7 @@ class Workers:
             )
             self.pump()
             return
+        self.by_shard.update(bundle.shards)
         touched = set()
         for i, (payload, shard) in enumerate(zip(bundle.payloads, bundle.shards, strict=True)):
             item = (payload, shard, traces.get(i))
@@ -287,6 +290,13 @@ class Workers:
         # The new owner may have been told to retire while the shard was on its way.
         if move.to.retiring:
             self.balance()
+
+    def take_busiest(self) -> dict[int, int] | None:
+        """How many tuples came for the busiest shards since the last call; None without a key."""
+        if not self.keyed:
+            return None
+        found, self.by_shard = dict(self.by_shard.most_common(_BUSIEST)), Counter()
+        return found
 
     def told(self, worker: Worker, timers: m.Timers) -> None:
         """Note what timers a worker has, perhaps because it has loaded state."""

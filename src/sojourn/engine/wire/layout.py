@@ -70,6 +70,16 @@ class Layout:
         return [place for place in self.places if place.vertex == vertex]
 
 
+def senders_of(layout: Layout) -> dict[str, set[str]]:
+    """Of each vertex, those that send it tuples."""
+    senders: dict[str, set[str]] = {}
+    for name, routes in layout.routes.items():
+        for route in routes:
+            if not route.broadcast:
+                senders.setdefault(route.receiver, set()).add(name)
+    return senders
+
+
 def executors_of(spec: SourceSpec | OperatorSpec | SinkSpec) -> int:
     """Only operators may have more than one executor."""
     return spec.executors if isinstance(spec, OperatorSpec) else 1

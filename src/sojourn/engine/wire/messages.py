@@ -298,6 +298,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     number: int
     stages: dict[str, Moments] = {}
     timers: int = 0
+    shards: dict[int, int] | None = None
 
 
 class Traces(msgspec.Struct, array_like=True, tag="traces"):
