@@ -223,7 +223,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
             minutes * (20 if quick else 60) + 15,
             max_sojourn="10s",
             min_sojourn="1us",
-            settings={"measure.window": 6, "batch": "10min"},
+            settings={"measure.window": "30s", "batch": "10min"},
         )
         records = records[len(records) // 3 :]
         found = [r.samples.sojourn for r in records if r.samples.sojourn is not None]

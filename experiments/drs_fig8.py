@@ -38,7 +38,7 @@ def run(lab: Lab) -> Finding:
     settings = ControlSettings(
         max_processors=22,
         interval_s=MINUTE_S,
-        window=allowed,
+        window_s=allowed * MINUTE_S,
         gain=0.01,
         doubt=0.0,
         model="mmk",  # as in the paper

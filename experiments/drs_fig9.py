@@ -123,7 +123,7 @@ def run(lab: Lab) -> Finding:
             max_sojourn_s=TARGET_S,
             min_sojourn_s=LOW_S,
             interval_s=MINUTE_S,
-            window=window,
+            window_s=window * MINUTE_S,
             change_interval_s=window * MINUTE_S,
             quiet_s=MINUTE_S,
         )

@@ -228,6 +228,13 @@ class ControlSettings(_Checked):
         least=1,
         most=99.99,
     )
+    policy: str = _knob(
+        "policy",
+        "drs|drs-2017|ds2|threshold|static",
+        "drs",
+        "Who decides: Sojourn's own policy; the scheduler of the DRS paper; rates alone, as DS2; "
+        "utilization thresholds, as most autoscalers; or nobody.",
+    )
     model: str = _knob(
         "model",
         "auto|mmk|gigk",
@@ -238,7 +245,7 @@ class ControlSettings(_Checked):
     interval_s: float = _knob(
         "measure.interval",
         "duration",
-        5.0,
+        1.0,
         "T_m: how often samples are collected and a decision is made.",
         least=0.1,
     )
@@ -248,7 +255,13 @@ class ControlSettings(_Checked):
         "window",
         "Average over a window of intervals, or weight older intervals by alpha.",
     )
-    window: int = _knob("measure.window", "count", 3, "w: intervals in the window.", least=1)
+    window_s: float = _knob(
+        "measure.window",
+        "duration",
+        10.0,
+        "w: how far back the window reaches, at least three intervals.",
+        least=0.1,
+    )
     alpha: float = _knob(
         "measure.alpha",
         "number",
@@ -319,6 +332,22 @@ class ControlSettings(_Checked):
     max_machines: int | None = _knob(
         "machines.most", "count", None, "The most machines to use.", least=1
     )
+
+    @property
+    def reach_s(self) -> float:
+        """How far back the window reaches: three intervals at least."""
+        return max(self.window_s, 3 * self.interval_s)
+
+    @property
+    def memory_s(self) -> float:
+        """How far back measures count at all."""
+        if self.smoothing == "window":
+            return self.reach_s
+        return self.interval_s * math.log(0.01) / math.log(max(self.alpha, 0.01))
+
+    def weight(self, age_s: float) -> float:
+        """How much an interval of that age counts."""
+        return 1.0 if self.smoothing == "window" else self.alpha ** (age_s / self.interval_s)
 
     def __post_init__(self) -> None:
         super().__post_init__()

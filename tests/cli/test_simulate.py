@@ -51,7 +51,7 @@ def told(run: Run, *arguments: object) -> Any:
 def test_a_target_is_kept_in_virtual_time(run: Run, shop: list[str]) -> None:
     shown = run(*shop, "--max-sojourn", "85ms", "--duration", "10min")
     assert shown.code == 0, shown.err
-    assert "shop: 600 s under control, 120 intervals" in shown.out
+    assert "shop: 600 s under control, 600 intervals" in shown.out
     assert "add" in shown.out
     summary = told(run, *shop, "--max-sojourn", "85ms", "--duration", "10min")
     assert summary["within_target"] > 0.8 * summary["ready"]
@@ -224,7 +224,7 @@ def test_mistakes_in_a_trace_are_refused(
         (["--sweep", "processors=1..9"], "maxProcessors must be at least 2"),
         (["--max-sojourn", "1s", "--sweep", "rate=1..1e308:1e-300"], "is not a factor"),
         (["--max-sojourn", "1s", "--seed", "-1"], "the seed must be at least 0; got -1"),
-        (["--max-sojourn", "1s", "--duration", "3s"], "at least one interval, 5 s"),
+        (["--max-sojourn", "1s", "--duration", "500ms"], "at least one interval, 1 s"),
         (["--max-sojourn", "1s", "--sweep", "rate=0x..2x"], "'0x' is not a factor"),
         (["--max-sojourn", "1s", "--sweep", "change.quite=1s,2s"], "did you mean"),
         (["--max-processors", "1"], "maxProcessors must be at least 2"),

@@ -114,7 +114,7 @@ def test_a_chain_sleeps_for_its_times(spark: SparkSession) -> None:
 def test_experiments_control_shapes_and_see_how_long_a_change_takes(spark: SparkSession) -> None:
     bench = lab.Lab("spark", quick=True, spark=spark)
     shape = shapes.vld(rate=4.0, scale=10.0)
-    settings = ControlSettings(max_processors=9, interval_s=2.0, window=2, gain=0.01, doubt=0.0)
+    settings = ControlSettings(max_processors=9, interval_s=2.0, window_s=4.0, gain=0.01, doubt=0.0)
     start = {"extract": 2, "match": 6, "aggregate": 1}
     records = bench.controlled(shape, start, settings, 12.0, act_from_s=5.0)
     applied = [record for record in records if record.applied]

@@ -23,7 +23,7 @@ from sojourn.wiring import retargeted
 def test_later_layers_go_over_earlier_ones(tmp_path: Path) -> None:
     file = tmp_path / "sojourn.yaml"
     file.write_text(
-        "spark.sojourn:\n  maxSojourn: 1s\n  measure:\n    interval: 2s\n    window: 7\n",
+        "spark.sojourn:\n  maxSojourn: 1s\n  measure:\n    interval: 2s\n    window: 7s\n",
         encoding="utf-8",
     )
     layers = [
@@ -33,7 +33,7 @@ def test_later_layers_go_over_earlier_ones(tmp_path: Path) -> None:
         from_options(["measure.interval=250ms"]),
     ]
     engine, control, _ = settings_from(layers)
-    assert (control.max_sojourn_s, control.interval_s, control.window) == (1.0, 0.25, 7)
+    assert (control.max_sojourn_s, control.interval_s, control.window_s) == (1.0, 0.25, 7.0)
     assert (control.percentile, engine.max_bundle) == (99.0, 9)
 
 
@@ -116,7 +116,7 @@ def test_every_key_and_variable_is_unique() -> None:
 
 def test_defaults_are_what_is_promised() -> None:
     control, engine = ControlSettings(), EngineSettings()
-    assert (control.interval_s, control.window, control.alpha) == (5.0, 3, 0.5)
+    assert (control.interval_s, control.window_s, control.alpha) == (1.0, 10.0, 0.5)
     assert (control.change_interval_s, control.quiet_s, control.headroom) == (10.0, 30.0, 0.15)
     assert (control.model, control.smoothing, control.percentile) == ("auto", "window", None)
     assert (engine.commit_s, engine.batch_s, engine.drain_s) == (5.0, 3600.0, 5.0)
@@ -132,7 +132,7 @@ def test_only_targets_may_change_while_it_runs() -> None:
     old = ControlSettings(max_sojourn_s=1.0)
     assert changed_live(old, ControlSettings(max_sojourn_s=2.0)) == ["spark.sojourn.maxSojourn"]
     with pytest.raises(InputError, match="window cannot be changed"):
-        changed_live(old, ControlSettings(max_sojourn_s=1.0, window=9))
+        changed_live(old, ControlSettings(max_sojourn_s=1.0, window_s=9.0))
 
 
 def test_a_target_is_changed_or_dropped_as_long_as_one_remains() -> None:

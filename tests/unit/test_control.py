@@ -102,6 +102,11 @@ class FakeEngine:
             self.allocation_now.update(allocation)
 
 
+def by_fives(**settings: Any) -> ControlSettings:
+    """A tick every five seconds, as the fake engine has them."""
+    return ControlSettings(**{"interval_s": 5.0, "window_s": 15.0, **settings})
+
+
 class OnePool:
     """This machine, without a bound."""
 
@@ -116,9 +121,7 @@ class OnePool:
 
 def loop(engine: FakeEngine, advise: bool = False, **settings: Any) -> ControlLoop:
     shape = replace(SHAPE, start=engine.allocation())
-    made = ControlLoop(
-        engine, shape, ControlSettings(**settings), Negotiator(OnePool()), advise=advise
-    )
+    made = ControlLoop(engine, shape, by_fives(**settings), Negotiator(OnePool()), advise=advise)
     assert made.tick().decision.action is Action.NOT_READY  # the first interval
     return made
 
@@ -335,7 +338,7 @@ def test_a_target_can_be_changed_while_it_runs() -> None:
     control = loop(engine, max_sojourn_s=0.5)
     ticks(control, 12)
     before = sum(engine.allocation().values())
-    control.submit(ControlSettings(max_sojourn_s=0.06))
+    control.submit(by_fives(max_sojourn_s=0.06))
     ticks(control, 5)
     assert sum(engine.allocation().values()) > before
 
@@ -352,7 +355,7 @@ def test_percentile_targets() -> None:
 def test_a_journal_decides_the_same_again_and_says_where_it_would_differ(tmp_path: Path) -> None:
     engine = FakeEngine(rate=50, noise=0.03)
     journal = Journal(tmp_path / "journal.jsonl", SHAPE)
-    settings = ControlSettings(max_sojourn_s=0.1)
+    settings = by_fives(max_sojourn_s=0.1)
     control = ControlLoop(engine, SHAPE, settings, Negotiator(OnePool()), [journal])
     ticks(control, 8)
     engine.rate = 110
@@ -418,7 +421,7 @@ def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
     for _ in range(5):
         controller.step(engine.samples(), None)
     known = controller.memory.bias
-    assert len(known.pairs) == 4  # the start is not learned from either
+    assert len(known.pairs) == 2  # the start is not learned from, nor the window after it
     controller.step(replace(engine.samples(), vertices={}), None)
     engine.overhead_s = 0.5  # of tuples that had to wait until it ran again
     controller.step(engine.samples(), None)
@@ -426,8 +429,10 @@ def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
     engine.overhead_s = 0.005
     assert controller.step(engine.samples(), None, disturbed=True).disturbed
     assert controller.memory.bias == known
-    controller.step(engine.samples(), None)
-    assert len(controller.memory.bias.pairs) == 5
+    for _ in range(3):
+        assert controller.memory.bias == known
+        controller.step(engine.samples(), None)
+    assert len(controller.memory.bias.pairs) == 3
 
 
 def test_a_tick_makes_its_memory_anew() -> None:
@@ -451,30 +456,52 @@ def test_a_tick_makes_its_memory_anew() -> None:
 def test_smoothing_by_window_and_by_alpha() -> None:
     engine = FakeEngine()
     control = loop(engine, max_sojourn_s=1.0)
-    for rate in (10.0, 20.0, 60.0):
+    for rate in (50.0, 52.0, 54.0):
         engine.rate = rate
         control.tick()
     past = control.controller.memory.past
-    window = ControlSettings(window=2)
-    assert smoothed(past, window).external_rate == pytest.approx(40)
-    alpha = ControlSettings(smoothing="alpha", alpha=0.5)
-    assert smoothed(past, alpha).external_rate == pytest.approx((10 / 4 + 20 / 2 + 60) / 1.75)
+    window = by_fives(window_s=10.0, interval_s=3.0)
+    assert smoothed(past, window).external_rate == pytest.approx(53)
+    alpha = by_fives(smoothing="alpha", alpha=0.5)
+    assert smoothed(past, alpha).external_rate == pytest.approx((50 / 4 + 52 / 2 + 54) / 1.75)
 
 
-def test_one_wild_service_time_is_not_believed() -> None:
+def test_a_load_that_has_changed_for_sure_counts_at_once() -> None:
+    engine = FakeEngine()
+    control = loop(engine, max_sojourn_s=1.0)
+    ticks(control, 3)
+    engine.rate = 100.0
+    control.tick()
+    found = smoothed(control.controller.memory.past, by_fives())
+    assert found.external_rate == pytest.approx(100)
+    assert found.rising
+    engine.rate = 95.0
+    control.tick()
+    found = smoothed(control.controller.memory.past, by_fives())
+    assert found.external_rate == pytest.approx(97.5)
+
+
+def test_a_service_time_that_has_changed_for_sure_counts_at_once() -> None:
     engine = FakeEngine()
     control = loop(engine, max_sojourn_s=1.0)
     ticks(control, 4)
-    engine.service_s = {**engine.service_s, "match": 1.0}
+    engine.service_s = {**engine.service_s, "match": 0.060}
     control.tick()
     past = control.controller.memory.past
-    believed = smoothed(past, control.controller.settings).operators["match"].service_s
-    assert believed == pytest.approx(0.030)
-    control.tick()
-    past = control.controller.memory.past
-    believed = smoothed(past, control.controller.settings).operators["match"].service_s
-    assert believed is not None
-    assert believed > 0.3
+    found = smoothed(past, by_fives()).operators["match"]
+    assert found.service_s == pytest.approx(0.060)
+    assert found.served == 250
+
+
+def test_a_wild_service_time_of_few_tuples_counts_as_few() -> None:
+    engine = FakeEngine()
+    control = loop(engine, max_sojourn_s=1.0)
+    ticks(control, 4)
+    past = list(control.controller.memory.past)
+    wild = replace(past[-1].operators["match"], service_s=0.5, served=3)
+    past[-1] = replace(past[-1], operators={**past[-1].operators, "match": wild})
+    found = smoothed(past, by_fives()).operators["match"].service_s
+    assert found == pytest.approx((0.5 * 3 + 0.030 * 500) / 503)
 
 
 class SlowPool:
@@ -500,7 +527,7 @@ def test_machines_follow_the_processors() -> None:
     engine = FakeEngine(rate=50)
     pool = SlowPool()
     negotiator = Negotiator(pool)
-    control = ControlLoop(engine, SHAPE, ControlSettings(max_sojourn_s=0.1), negotiator)
+    control = ControlLoop(engine, SHAPE, by_fives(max_sojourn_s=0.1), negotiator)
     for rate in (50.0, 150.0):
         engine.rate = rate
         for _ in range(10):
@@ -523,7 +550,7 @@ def test_machines_follow_the_processors() -> None:
 def test_a_refusal_of_machines_is_an_answer() -> None:
     engine = FakeEngine(rate=150)
     negotiator = Negotiator(SlowPool(most=1))
-    control = ControlLoop(engine, SHAPE, ControlSettings(max_sojourn_s=0.1), negotiator)
+    control = ControlLoop(engine, SHAPE, by_fives(max_sojourn_s=0.1), negotiator)
     for _ in range(3):
         control.tick()
         negotiator.close()
@@ -537,7 +564,7 @@ def test_a_machine_that_is_lost_takes_its_processors_with_it() -> None:
     pool.names = ["m0", "m1"]
     pool.most = 1  # and there is no other to be had
     negotiator = Negotiator(pool)
-    control = ControlLoop(engine, SHAPE, ControlSettings(max_sojourn_s=0.065), negotiator)
+    control = ControlLoop(engine, SHAPE, by_fives(max_sojourn_s=0.065), negotiator)
     ticks(control, 5)
     negotiator.close()
     assert sum(engine.allocation().values()) > 4
@@ -552,7 +579,7 @@ def test_lowering_the_number_of_processors_takes_effect() -> None:
     engine = FakeEngine(rate=60)
     control = loop(engine, max_processors=12)
     ticks(control, 5)
-    control.submit(ControlSettings(max_processors=5))
+    control.submit(by_fives(max_processors=5))
     (change,) = acted(ticks(control, 3))
     assert "12 processors are in use and the limit is 5" in change.decision.reason
     assert sum(engine.allocation().values()) == 5
@@ -568,7 +595,7 @@ def test_a_pool_that_hangs_does_not_hold_the_loop_up() -> None:
 
     engine = FakeEngine(rate=150)
     negotiator = Negotiator(Hanging())
-    control = ControlLoop(engine, SHAPE, ControlSettings(max_sojourn_s=0.1), negotiator)
+    control = ControlLoop(engine, SHAPE, by_fives(max_sojourn_s=0.1), negotiator)
     records = ticks(control, 4)
     assert sum(engine.allocation().values()) <= 4
     assert records[-1].capacity == 4
@@ -597,7 +624,7 @@ def test_lowering_the_number_of_processors_is_not_rolled_back() -> None:
     engine.allocation_now.update(parse=4, match=8)
     control = loop(engine, max_sojourn_s=0.1, max_processors=12)
     ticks(control, 2)
-    control.submit(ControlSettings(max_sojourn_s=0.1, max_processors=4))
+    control.submit(by_fives(max_sojourn_s=0.1, max_processors=4))
     ticks(control, 2)
     engine.overhead_s = 0.5
     assert Action.ROLL_BACK not in {r.decision.action for r in ticks(control, 10)}
@@ -637,7 +664,7 @@ def test_nothing_that_fails_gets_out_of_a_tick() -> None:
             raise RuntimeError(f"not now: {allocation}")
 
     engine = Refusing(rate=150)
-    settings = ControlSettings(max_sojourn_s=0.1, max_processors=30)
+    settings = by_fives(max_sojourn_s=0.1, max_processors=30)
     control = ControlLoop(engine, SHAPE, settings, Negotiator(Broken()), [broken_listener])
     assert len(ticks(control, 5)) == 5
     control = ControlLoop(engine, SHAPE, settings, Negotiator(OnePool()), [broken_listener])

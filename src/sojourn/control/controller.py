@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sojourn.chains import contracted
-from sojourn.control.decide import decide
 from sojourn.control.measure import Measure, measured, metric_of
 from sojourn.control.model import modelled
+from sojourn.control.policies import POLICIES
 from sojourn.control.remember import adopted, after_disturbance, remembered
 from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory
 from sojourn.ports import Samples
@@ -107,7 +107,7 @@ class Controller:
         before = after_disturbance(self.memory) if disturbed else self.memory
         found = measured(samples, before.before_s, shape.known, settings, before.number == 0)
         situation = modelled(found, now_s, limits, before, settings)
-        decision = decide(situation)
+        decision = POLICIES[settings.policy](situation)
         self.memory = remembered(situation, decision)
         record = Record(
             number=self.memory.number,

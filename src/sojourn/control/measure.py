@@ -6,15 +6,18 @@ follows from the sources' intended rates and the gains, by the traffic equations
 
 import math
 import operator
-import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from sojourn.control.shift import Reading, since
+from sojourn.paths import Critical
 from sojourn.ports import Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings
 
-MORE = 1.1  # times a rate; anything below is the same load
-_OUTLIER = 5.0  # times the median of the window
+MORE = 1.1  # times a rate; what lies below that is the same load
+_NONE = Critical(0.0, 0.0)
+_TREES = 30  # whose mean says something
 
 
 @dataclass(frozen=True)
@@ -31,12 +34,15 @@ class OperatorMeasure:
     busy: float
     gains: Mapping[str, float]
     served: int
+    shards: Mapping[int, int] | None = None  # the busiest, with the tuples that came for each
+    arrivals: int = 0
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One interval, or several smoothed into one. `backlog_s` is how far behind sources are.
-    `entering` is how many tuples per second each operator gets from outside."""
+    """One interval, or several smoothed into one. `backlog_s` is how far sources are behind,
+    `entering` how many tuples each operator gets from outside per second, `arrival_scv` how
+    irregularly they come, and `rising` says that the load has gone up for sure."""
 
     time_s: float
     interval_s: float
@@ -45,6 +51,8 @@ class Measure:
     operators: Mapping[str, OperatorMeasure]
     sojourn: Sojourn | None
     backlog_s: float
+    arrival_scv: float | None = None
+    rising: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,6 +110,7 @@ def measured(
         operators=operators,
         sojourn=samples.sojourn,
         backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
+        arrival_scv=_mean((s.arrival_scv, s.arrivals) for s in sources.values()),
     )
 
 
@@ -126,106 +135,77 @@ def _operator(sample: Sample) -> OperatorMeasure:
         busy=sample.busy,
         gains=gains,
         served=sample.served,
+        shards=sample.shards,
+        arrivals=sample.arrivals,
     )
 
 
 def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
-    """The measures of several intervals, the newest last, as one: averaged over the window, or
-    weighted by alpha. Values that an interval lacks are left out. A service time far from those
-    around it is not believed until it comes again. `served` counts all intervals; the present state
-    is that of the newest."""
-    past = past[-settings.window :] if settings.smoothing == "window" else past
+    """The measures of several intervals as one, the newest last: those of the window, or all with
+    less weight the older they are. Rates count by their seconds, service times and gains by the
+    tuples served. Where the load or a service time has changed for sure, what was before does not
+    count. `served` counts all; the present state is the newest's."""
     newest = past[-1]
-    if settings.smoothing == "window":
-        weights = [1.0] * len(past)
-    else:
-        ages = range(len(past) - 1, -1, -1)
-        weights = [settings.alpha**age for age in ages]
-
-    def mean(values: Iterable[float | None]) -> float | None:
-        pairs = [(v, w) for v, w in zip(values, weights, strict=True) if v is not None]
-        total = sum(w for _, w in pairs)
-        return sum(v * w for v, w in pairs) / total if total else None
-
-    def of(name: str, read: Callable[[OperatorMeasure], float | None]) -> float | None:
-        return mean(read(m.operators[name]) for m in past)
-
-    def served_mean(name: str, read: Callable[[OperatorMeasure], float | None]) -> float | None:
-        values = [read(m.operators[name]) if m.operators[name].served else None for m in past]
-        return mean(_believed(values))
-
+    past = [m for m in past if m.time_s > newest.time_s - settings.memory_s]
+    ages = [newest.time_s - m.time_s for m in past]
+    weights = [settings.weight(age) * m.interval_s for age, m in zip(ages, past, strict=True)]
+    first = _load_since(past)
+    load = list(zip(past, weights, strict=True))[first:]
     operators = {}
     for name, last in newest.operators.items():
-        receivers = dict.fromkeys(to for m in past for to in m.operators[name].gains)
-        gains = {
-            receiver: mean(
-                m.operators[name].gains.get(receiver, 0.0) if m.operators[name].served else None
-                for m in past
-            )
-            or 0.0
-            for receiver in receivers
-        }
+        each = [(m.operators[name], weight) for m, weight in zip(past, weights, strict=True)]
+        served = [
+            (o, weight * o.served / m.interval_s) for (o, weight), m in zip(each, past, strict=True)
+        ]
+        served = [(o, weight) for o, weight in served if weight > 0]
+        served = served[_service_since([o for o, _ in served]) :]
+        receivers = dict.fromkeys(to for o, _ in served for to in o.gains)
         operators[name] = OperatorMeasure(
             processors=last.processors,
             wanted=last.wanted,
             queue=last.queue,
-            arrival_rate=of(name, lambda o: o.arrival_rate) or 0.0,
-            arrival_scv=of(name, lambda o: o.arrival_scv),
-            service_s=served_mean(name, lambda o: o.service_s),
-            service_scv=served_mean(name, lambda o: o.service_scv),
-            busy=of(name, lambda o: o.busy) or 0.0,
-            gains=gains,
-            served=round(
-                sum(m.operators[name].served * w for m, w in zip(past, weights, strict=True))
-            ),
+            arrival_rate=_mean((o.arrival_rate, weight) for o, weight in each[first:]) or 0.0,
+            arrival_scv=_mean((o.arrival_scv, weight) for o, weight in each),
+            service_s=_mean((o.service_s, weight) for o, weight in served),
+            service_scv=_mean((o.service_scv, weight) for o, weight in served),
+            busy=_mean((o.busy, weight) for o, weight in each[first:]) or 0.0,
+            gains={
+                to: _mean((o.gains.get(to, 0.0), weight) for o, weight in served) or 0.0
+                for to in receivers
+            },
+            served=round(sum(weight for _, weight in served)),
+            shards=_summed([o.shards for o, _ in each[first:]]),
+            arrivals=sum(o.arrivals for o, _ in each[first:]),
         )
     entering = {
-        receiver: mean(m.entering.get(receiver, 0.0) for m in past) or 0.0
-        for receiver in dict.fromkeys(to for m in past for to in m.entering)
+        to: _mean((m.entering.get(to, 0.0), weight) for m, weight in load) or 0.0
+        for to in dict.fromkeys(to for m, _ in load for to in m.entering)
     }
     return Measure(
         time_s=newest.time_s,
-        interval_s=newest.interval_s,
-        external_rate=mean(m.external_rate for m in past) or 0.0,
+        interval_s=sum(m.interval_s for m, _ in load),
+        external_rate=_mean((m.external_rate, weight) for m, weight in load) or 0.0,
         entering=entering,
         operators=operators,
         sojourn=_pooled([m.sojourn for m in past if m.sojourn is not None]),
         backlog_s=newest.backlog_s,
+        arrival_scv=_mean((m.arrival_scv, weight) for m, weight in load),
+        rising=first > 0 and load[0][0].external_rate > past[first - 1].external_rate,
     )
 
 
-def newest_of(found: Measure, smooth: Measure) -> Measure:
-    """The last interval, for use beside the smoothed ones. Service times and gains are the smoothed
-    ones, because only the load and what waits change from one interval to the next. The load is the
-    higher of the two."""
-    return replace(
-        found,
-        operators={
-            name: replace(
-                smooth.operators[name],
-                queue=last.queue,
-                processors=last.processors,
-                wanted=last.wanted,
-            )
-            for name, last in found.operators.items()
-        },
-        entering={
-            name: max(found.entering.get(name, 0.0), smooth.entering.get(name, 0.0))
-            for name in dict.fromkeys((*found.entering, *smooth.entering))
-        },
-        external_rate=max(found.external_rate, smooth.external_rate),
-    )
-
-
-def is_rising(past: Sequence[Measure], window: int) -> bool:
-    """Whether more arrived in the last interval than chance explains, had the load stayed as it was
-    in the intervals before."""
-    *before, last = (measure.external_rate for measure in past[-window - 1 :])
-    if not before:
-        return False
-    usual = sum(before) / len(before)
-    chance = 3 * math.sqrt(usual / past[-1].interval_s)
-    return last > max(MORE * usual, usual + chance)
+def recent(past: Sequence[Measure], settings: ControlSettings) -> Sojourn | None:
+    """The sojourns of as many of the newest intervals as it takes to say something, within the
+    window."""
+    p = settings.percentile
+    enough = _TREES if p is None else _TREES / (1 - p / 100) / 3
+    found: list[Sojourn] = []
+    for m in reversed(past):
+        if m.time_s <= past[-1].time_s - settings.reach_s or sum(s.count for s in found) >= enough:
+            break
+        if m.sojourn is not None:
+            found.append(m.sojourn)
+    return _pooled(found)
 
 
 def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None:
@@ -235,16 +215,43 @@ def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None
     return sojourn.mean_s if percentile is None else sojourn.percentile(percentile)
 
 
-def _believed(values: Sequence[float | None]) -> list[float | None]:
-    """The values without a newest one that is far from all before it: once, it may be a pause of
-    the machine."""
-    earlier = [value for value in values[:-1] if value is not None]
-    last = values[-1] if values else None
-    if len(earlier) >= 2 and last is not None:
-        middle = statistics.median(earlier)
-        if last > _OUTLIER * middle or last < middle / _OUTLIER:
-            return [*values[:-1], None]
-    return list(values)
+def _load_since(past: Sequence[Measure]) -> int:
+    """The first interval with the load of the newest."""
+    scvs = (1.0 if m.arrival_scv is None else m.arrival_scv for m in past)
+    rates = [
+        Reading(m.external_rate, m.interval_s, max(1.0, scv))
+        for m, scv in zip(past, scvs, strict=True)
+    ]
+    return since(rates, rates=True)
+
+
+def _service_since(past: Sequence[OperatorMeasure]) -> int:
+    """The first interval with the service time of the newest."""
+    known = [
+        Reading(o.service_s or 0.0, o.served, 1.0 if o.service_scv is None else o.service_scv)
+        for o in past
+    ]
+    return since(known)
+
+
+def _mean(pairs: Iterable[tuple[float | None, float]]) -> float | None:
+    """Weighed; of what is known."""
+    total = weights = 0.0
+    for value, weight in pairs:
+        if value is not None:
+            total += value * weight
+            weights += weight
+    return total / weights if weights > 0 else None
+
+
+def _summed(found: Sequence[Mapping[int, int] | None]) -> dict[int, int] | None:
+    """The tuples of each shard over several intervals; None without a key."""
+    if found[-1] is None:
+        return None
+    total: Counter[int] = Counter()
+    for shards in found:
+        total.update(shards or {})
+    return dict(total)
 
 
 def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
@@ -269,6 +276,15 @@ def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
             sum(map(operator.mul, row, counts)) / count
             for row in zip(*(s.quantiles for s in found), strict=False)
         ),
+        {
+            name: Critical(
+                *(
+                    sum(s.critical.get(name, _NONE)[i] * s.count for s in found) / count
+                    for i in (0, 1)
+                )
+            )
+            for name in dict.fromkeys(name for s in found for name in s.critical)
+        },
     )
 
 

@@ -5,21 +5,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sojourn.control.measure import (
-    Measure,
-    NotReady,
-    OperatorMeasure,
-    is_rising,
-    newest_of,
-    smoothed,
-)
+from sojourn.control.measure import Measure, NotReady, OperatorMeasure, recent, smoothed
 from sojourn.control.situation import Blind, Limits, Memory, Situation
 from sojourn.errors import InputError
+from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import Network, traffic
 from sojourn.queueing.station import Station
 from sojourn.settings import ControlSettings
 
-_KEPT = 30  # measures
+_KEPT = 120  # measures
+_ALL = 0.95  # of the visits to a station that critical paths have: then they have all
+_HOT = 16  # shards that may stand out
+_SEEN = 30  # tuples of a shard from which its share is known
+_DRAIN_S = 2.0  # in which what waits should be worked off
 _IDLE_SERVICE_S = 1e-3  # service time of an operator that has had nothing to do yet
 _LIKE_POISSON = (0.75, 1.33)
 _MOST_SCV = 100.0  # higher measurements are not believed
@@ -37,13 +35,12 @@ def modelled(
         return Blind(now_s, None, memory.past, limits, memory, settings, found)
     past = (*memory.past, found)[-_KEPT:]
     smooth = smoothed(past, settings)
-    latest = newest_of(found, smooth)
-    network, newest = network_of(smooth, settings), network_of(latest, settings)
+    latest = replace(smooth, interval_s=found.interval_s, sojourn=recent(past, settings))
+    network = network_of(smooth, settings)
     if isinstance(network, NotReady):
         return Blind(now_s, found, past, limits, memory, settings, network)
-    if isinstance(newest, NotReady):
-        return Blind(now_s, found, past, limits, memory, settings, newest)
-    excess = {n: _excess(latest.operators[n].queue, newest.stations[n]) for n in memory.wanted}
+    excess = {n: _excess(latest.operators[n].queue, network.stations[n]) for n in memory.wanted}
+    drain_s = max(_DRAIN_S, settings.interval_s)
     return Situation(
         now_s=now_s,
         measure=found,
@@ -54,39 +51,38 @@ def modelled(
         latest=latest,
         smooth=smooth,
         network=network,
-        newest=newest,
+        newest=network,
         excess=excess,
-        draining=_draining(newest, excess, limits, settings.interval_s),
-        rising=is_rising(past, settings.window),
+        draining=_draining(network, _to_come(latest, excess), limits, drain_s),
+        rising=smooth.rising,
     )
 
 
 def network_of(measure: Measure, settings: ControlSettings) -> Network | NotReady:
     """The topology as a network."""
     external = {name: measure.entering.get(name, 0.0) for name in measure.operators}
-    gains = {
-        (sender, receiver): gain
-        for sender, operator in measure.operators.items()
-        for receiver, gain in operator.gains.items()
-    }
     if not measure.external_rate > 0:
         return NotReady("nothing arrives")
     try:
-        rates = traffic(external, gains)
+        rates = traffic(external, _gains(measure))
         stations = {}
         for name, operator in measure.operators.items():
             rate = rates[name]
             if operator.service_s is None and rate > 0:
                 return NotReady(f"no service times for {name!r} yet")
             stations[name] = _station(rate, operator, settings.model)
-        return Network(stations, measure.external_rate)
+        return Network(stations, measure.external_rate, _weights(measure, stations))
     except InputError as error:
         return NotReady(str(error))
 
 
 def _station(rate: float, operator: OperatorMeasure, model: str) -> Station:
-    """M/M/k, or GI/G/k where the measured variability is far from Poisson's."""
-    plain = Station(rate, 1 / (operator.service_s or _IDLE_SERVICE_S))
+    """M/M/k, or GI/G/k where the measured variability is far from Poisson's. With a key, every
+    processor has a queue of its own."""
+    service_rate = 1 / (operator.service_s or _IDLE_SERVICE_S)
+    plain = Station(rate, service_rate)
+    if operator.shards is not None:
+        plain = KeyedStation(rate, service_rate, hot=_hot(operator))
     arrival, service = operator.arrival_scv, operator.service_scv
     if model == "mmk" or arrival is None or service is None:
         return plain
@@ -97,20 +93,63 @@ def _station(rate: float, operator: OperatorMeasure, model: str) -> Station:
     return plain if model == "auto" and low <= general.variability <= high else general
 
 
+def _weights(measure: Measure, stations: Mapping[str, Station]) -> dict[str, float]:
+    """For how many visits to each station the end of a tree waits: as many as its critical path
+    has, and more where the last of several tuples side by side waited for the others; by how long
+    critical paths took there. Never more than there are."""
+    critical = {} if measure.sojourn is None else measure.sojourn.critical
+    found = {}
+    for name, part in critical.items():
+        station = stations.get(name)
+        if station is None or not station.arrival_rate > 0:
+            continue
+        visits = station.arrival_rate / measure.external_rate
+        each_s = station.mean_sojourn(max(1, measure.operators[name].processors))
+        if part.visits < _ALL * visits and math.isfinite(each_s):
+            found[name] = min(visits, max(part.visits, part.seconds / each_s))
+    return found
+
+
+def _hot(operator: OperatorMeasure) -> tuple[float, ...]:
+    """The shares of the busiest shards, the largest first, as far as they are more than chance."""
+    counts = sorted((operator.shards or {}).values(), reverse=True)
+    total = max(operator.arrivals, sum(counts), 1)
+    return tuple(count / total for count in counts if count >= _SEEN)[:_HOT]
+
+
 def _excess(queue: int, station: Station) -> float:
     """Tuples that wait beyond the usual number, which is twice as many as are in service, plus
     ten."""
     return max(0.0, queue - 2 * station.offered_load - 10)
 
 
+def _gains(measure: Measure) -> dict[tuple[str, str], float]:
+    return {
+        (sender, receiver): gain
+        for sender, operator in measure.operators.items()
+        for receiver, gain in operator.gains.items()
+    }
+
+
+def _to_come(measure: Measure, excess: Mapping[str, float]) -> dict[str, float]:
+    """Tuples that each operator has to work off: what waits at it, at sources, and what follows
+    from what waits before it, which comes as soon as it is worked off there (DRS §I)."""
+    waiting = {name: excess.get(name, 0.0) for name in measure.operators}
+    for name, rate in measure.entering.items():
+        waiting[name] = waiting.get(name, 0.0) + rate * measure.backlog_s
+    return {
+        name: count for name, count in traffic(waiting, _gains(measure)).items() if name in excess
+    }
+
+
 def _draining(
-    newest: Network, excess: Mapping[str, float], limits: Limits, interval_s: float
+    network: Network, to_come: Mapping[str, float], limits: Limits, seconds: float
 ) -> dict[str, int]:
-    """Processors that work off what waits within an interval, as far as limits allow."""
+    """Processors that work off what waits within so many seconds, as far as may be."""
     found = {}
-    for name, waiting in excess.items():
-        station = newest.stations[name]
-        rate = station.arrival_rate + waiting / interval_s
+    for name, waiting in to_come.items():
+        station = network.stations[name]
+        rate = station.arrival_rate + waiting / seconds
         count = math.floor(rate / station.service_rate) + 1
         found[name] = int(min(count, limits.most(name))) if waiting else 1
     return found

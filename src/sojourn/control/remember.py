@@ -4,8 +4,8 @@ decision. Fed by `decide`; the next tick begins with it. Pure."""
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from sojourn.control.bias import Bias
 from sojourn.control.measure import Measure
 from sojourn.control.review import is_judged, is_worse
 from sojourn.control.situation import (
@@ -18,6 +18,7 @@ from sojourn.control.situation import (
     Situation,
 )
 
+_LEARN_S = 5.0  # between two intervals that are learned from
 _ENOUGH_TREES = 10  # the fewest in an interval that is learned from
 _STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)  # no change is under way
 
@@ -53,7 +54,8 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
         above=s.above,
         behind=s.behind,
         idle_since_s=None,
-        bias=_learned(s, decision),
+        stirred_s=_stirred_s(s, decision),
+        **_learned(s, decision),
     )
 
 
@@ -99,18 +101,27 @@ def _judged(s: Situation, decision: Decision) -> Change | None:
     return replace(change, worse=change.worse + worse, reviewed=not worse)
 
 
-def _learned(s: Situation, decision: Decision) -> Bias:
-    """The bias, with one more comparison of model and measurement if no change is under way."""
-    bias, value, sojourn = s.memory.bias, s.metric, s.latest.sojourn
-    if s.memory.waited or decision.action not in _STILL or s.backlog:
-        return bias
-    if value is None or sojourn is None or sojourn.count < _ENOUGH_TREES:
-        return bias
+def _stirred_s(s: Situation, decision: Decision) -> float | None:
+    """When a change was made, or the load rose, or tuples waited beyond what is usual."""
+    stirred = s.rising or bool(s.backlog) or decision.action not in _STILL or s.memory.waited
+    return s.now_s if stirred else s.memory.stirred_s
+
+
+def _learned(s: Situation, decision: Decision) -> dict[str, Any]:
+    """The bias, with the model compared to what was measured. That is done now and then, once
+    nothing has been in motion for as long as the window."""
+    stirred_s, learned_s = _stirred_s(s, decision), s.memory.learned_s
+    calm = stirred_s is None or s.now_s - stirred_s >= s.settings.reach_s
+    due = learned_s is None or s.now_s - learned_s >= _LEARN_S
+    value, sojourn = s.metric, s.latest.sojourn
+    if not calm or not due or value is None or sojourn is None or sojourn.count < _ENOUGH_TREES:
+        return {}
     estimate = s.raw_estimate(s.network, s.current)
     if not math.isfinite(estimate):
-        return bias
+        return {}
     group = 0.0 if s.memory.change is None else s.memory.change.time_s
-    return bias.learn(estimate, s.network.bound(s.settings.percentile), value, group)
+    bound = s.network.bound(s.settings.percentile)
+    return {"bias": s.memory.bias.learn(estimate, bound, value, group), "learned_s": s.now_s}
 
 
 def _without_sojourns(memory: Memory) -> tuple[Measure, ...]:
@@ -135,6 +146,8 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
         memory,
         change=change,
         low_since_s=moved(memory.low_since_s),
+        stirred_s=moved(memory.stirred_s),
+        learned_s=moved(memory.learned_s),
         idle_since_s=moved(memory.idle_since_s),
         rejected=tuple(replace(r, until_s=r.until_s + seconds) for r in memory.rejected),
     )

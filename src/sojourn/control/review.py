@@ -94,15 +94,22 @@ def restrained(s: Situation, found: Decision) -> Decision:
 
 def _too_fresh(s: Situation, found: Decision) -> str:
     change = s.memory.change
-    if change is None or found.action is Action.ROLL_BACK:
+    if change is None or found.action is Action.ROLL_BACK or _rescues(s, found):
         return ""
     left = s.settings.change_interval_s - (s.now_s - change.time_s)
     return f"the last change is too recent ({told(left)} to go)" if left > 0 else ""
 
 
+def _rescues(s: Situation, found: Decision) -> bool:
+    """Whether it adds processors while an operator falls behind, and takes none from others."""
+    assert found.allocation is not None
+    takes = any(count < s.current[name] for name, count in found.allocation.items())
+    return found.action is Action.ADD and bool(s.slow) and not takes
+
+
 def _unjudged(s: Situation, found: Decision) -> str:
     change = s.memory.change
-    if found.action is not Action.ADD or change is None or change.reviewed:
+    if found.action is not Action.ADD or change is None or change.reviewed or _rescues(s, found):
         return ""
     if _more_arrive(s, change.rate):
         return ""

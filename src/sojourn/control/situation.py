@@ -77,6 +77,8 @@ class Memory:
     retries: int = 0  # times in a row that a resize was asked for again
     idle_since_s: float | None = None  # since when nothing arrives
     rejected: tuple[Rejected, ...] = ()
+    stirred_s: float | None = None  # when something last was in motion
+    learned_s: float | None = None  # when the bias last took an interval into account
     bias: Bias = field(default_factory=Bias)
 
 
@@ -233,6 +235,14 @@ class Situation(Standing):
     def total(self, allocation: Mapping[str, int]) -> int:
         """Processors of operators; sinks do not count."""
         return sum(allocation[name] for name in self.wanted)
+
+    def from_to(self, best: Mapping[str, int]) -> str:
+        """What an allocation changes, in words."""
+        return ", ".join(
+            f"{name!r} {count} → {best[name]}"
+            for name, count in self.current.items()
+            if best[name] != count
+        )
 
     def raw_estimate(self, network: Network, allocation: Mapping[str, int]) -> float:
         """The sojourn that the model expects of an allocation, without the learned bias."""

@@ -20,13 +20,13 @@ _WORTH = 0.05  # the least share of processors worth giving back; smaller change
 _AGREE = 2  # this many intervals in a row above the target, or behind, are no accident
 
 
-def decide(s: Situation | Blind) -> Decision:
+def drs(s: Situation | Blind) -> Decision:
     """One tick's decision."""
     if isinstance(s, Blind):
         return _blindly(s)
     waiting = unfinished(s)
     if waiting is not None:
-        return waiting
+        return _urgent(s) or waiting
     if s.most is not None and s.total(s.current) > s.most:
         return restrained(s, _fit(s, s.most))
     worse = made_worse(s)
@@ -57,7 +57,7 @@ def _fit(s: Situation, most: int) -> Decision:
     best, note = within(s, most)
     if best == s.current:
         return Decision(Action.INFEASIBLE, f"{what}, but every operator is at its minimum")
-    reason = f"{what}: {_from_to(s, best)}{note}"
+    reason = f"{what}: {s.from_to(best)}{note}"
     return Decision(Action.REMOVE, reason, best, known(s.estimate(s.newest, best)), forced=True)
 
 
@@ -79,7 +79,7 @@ def _least_sojourn(s: Situation) -> Decision:
         return Decision(Action.HOLD, reason, expected_s=known(now), needed=needed)
     promise = f": {told(then)} expected" if math.isfinite(then) else ""
     instead = f" instead of {told(now)}" if promise and math.isfinite(now) else ""
-    reason = f"{_from_to(s, best)}{promise}{instead}{note}"
+    reason = f"{s.from_to(best)}{promise}{instead}{note}"
     return Decision(action, reason, best, known(then), needed)
 
 
@@ -93,7 +93,7 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         assert measured is not None
         why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
         agreed = expected > target_s and (s.rising or s.above >= _AGREE)
-        if agreed or s.above > s.settings.window:
+        if agreed or s.above * s.settings.interval_s > s.settings.reach_s:
             return _add(s, target_s, why, _risen(s) if s.rising else s.newest)
         but = s.backlog or f"the model expects {told(expected)}"
         reason = f"{why}, and {but}; waiting to see whether it lasts"
@@ -116,13 +116,31 @@ def _room(s: Situation, target_s: float, capacity: int) -> int:
     return min(capacity, max(needed, s.total(s.current)))
 
 
+def _urgent(s: Situation) -> Decision | None:
+    """An operator falls behind while another change is under way: give it more at once, if it has
+    what was asked for and none is taken from others."""
+    target_s = s.settings.max_sojourn_s
+    if target_s is None or not s.slow:
+        return None
+    found = _add(s, target_s, s.slow, _risen(s))
+    if found.action is not Action.ADD or found.allocation is None:
+        return None
+    best = {
+        name: max(count, s.wanted[name]) if s.current[name] == s.wanted[name] else s.wanted[name]
+        for name, count in found.allocation.items()
+    }
+    if best == dict(s.wanted) or (s.most is not None and s.total(best) > s.most):
+        return None
+    return replace(found, allocation=best, reason=f"{s.slow}: {s.from_to(best)}")
+
+
 def _risen(s: Situation) -> Network:
     """The newest network under more load: by now a rising load exceeds what the interval shows."""
     return busier(s.newest, 1 + s.settings.headroom)
 
 
 def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
-    least = {n: max(s.current[n], s.draining[n]) for n in s.wanted}
+    least = {n: max(s.current[n], s.wanted[n], s.draining[n]) for n in s.wanted}
     plan, note = fewest(s, network, target_s, least)
     # `needed` is what is needed for good, without what is needed to work off a backlog.
     lasting, _ = fewest(s, s.newest, target_s, None)
@@ -137,7 +155,7 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
         best = operators_of(s, plan)
     if best == s.current and not note and (s.most is None or s.total(best) < s.most):
         # The model sees enough processors, but has been wrong for long: add one.
-        best = operators_of(s, assigned(s, s.newest, s.total(best) + 1))
+        best = operators_of(s, assigned(s, s.newest, s.total(best) + 1, s.current))
         note = "; the model sees no need, so one more goes where it helps most"
     if best == s.current:
         return Decision(Action.INFEASIBLE, f"{why}{note}; nothing more can be done", needed=needed)
@@ -147,7 +165,7 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
         return Decision(Action.INFEASIBLE, reason, needed=needed)
     then = s.estimate(s.newest, best)
     promise = f", {told(then)} expected" if math.isfinite(then) else ""
-    reason = f"{why}: {_from_to(s, best)}{promise}{note}"
+    reason = f"{why}: {s.from_to(best)}{promise}{note}"
     return Decision(action, reason, best, known(then), needed or s.total(best))
 
 
@@ -174,7 +192,7 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
         expected = known(s.estimate(s.newest, s.current))
         return Decision(Action.WAIT, reason, expected_s=expected, enough=enough)
     then = s.estimate(s.newest, enough)
-    reason = f"{why}: {_from_to(s, enough)}, {told(then)} expected"
+    reason = f"{why}: {s.from_to(enough)}, {told(then)} expected"
     return Decision(Action.REMOVE, reason, enough, known(then), s.total(enough), enough=enough)
 
 
@@ -196,12 +214,13 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
         now, then = s.estimate(s.network, s.current), s.estimate(s.network, best)
         if best != s.current and _pays(s, s.network, best):
             reason = (
-                f"the same number, placed better: {_from_to(s, best)}, {told(then)} expected "
+                f"the same number, placed better: {s.from_to(best)}, {told(then)} expected "
                 f"instead of {told(now)}"
             )
             return Decision(Action.MOVE, reason, best, known(then))
     if measured is None:
-        return Decision(Action.HOLD, "no tuple tree was completed", expected_s=known(expected))
+        reason = f"no tuple tree was completed, and {s.backlog or 'nothing waits'}"
+        return Decision(Action.HOLD, reason, expected_s=known(expected))
     though = f", though {s.backlog}" if s.backlog else ""
     reason = f"{what_of(s.settings.percentile)} {told(measured)} is within {told(target_s)}{though}"
     return Decision(Action.HOLD, reason, expected_s=known(expected))
@@ -235,11 +254,3 @@ def _error(s: Situation, name: str) -> float:
     measure = s.smooth.operators[name]
     scvs = (1.0 if scv is None else scv for scv in (measure.arrival_scv, measure.service_scv))
     return s.settings.doubt * math.sqrt(sum(scvs) / max(1, measure.served))
-
-
-def _from_to(s: Situation, best: Mapping[str, int]) -> str:
-    return ", ".join(
-        f"{name!r} {s.current[name]} → {best[name]}"
-        for name in s.wanted
-        if best[name] != s.current[name]
-    )

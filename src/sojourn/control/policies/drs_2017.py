@@ -1,0 +1,62 @@
+"""The scheduler of DRS (ToN 2017, §IV-B) to the letter. The smoothed sojourn decides: above T_max
+processors are added, below T_min removed, else they are placed better. T_ra lies between any two
+changes. There is nothing beyond that: no headroom, no doubt about measurements, no judging
+of changes. A baseline for what `drs` adds."""
+
+from sojourn.control.measure import metric_of
+from sojourn.control.policies.baseline import changed, fresh
+from sojourn.control.programs import operators_of
+from sojourn.control.situation import Action, Blind, Decision, Situation
+from sojourn.queueing.allocation import Plan, assign_processors, min_processors
+from sojourn.queueing.network import what_of
+from sojourn.units import format_duration as told
+
+
+def drs_2017(s: Situation | Blind) -> Decision:
+    """Program 8 when the target is missed or amply kept, else program 6."""
+    if isinstance(s, Blind):
+        return Decision(Action.NOT_READY, s.why.reason)
+    waiting = fresh(s)
+    if waiting is not None:
+        return waiting
+    measured, high, low = (
+        metric_of(s.smooth.sojourn, s.settings.percentile),
+        s.settings.max_sojourn_s,
+        s.settings.min_sojourn_s,
+    )
+    if measured is None:
+        return Decision(Action.NOT_READY, "no tuple tree was completed")
+    if high is None:
+        assert s.most is not None
+        return _placed(s, s.most)
+    what = f"{what_of(s.settings.percentile)} {told(measured)}"
+    if measured > high:
+        return _kept(s, high, f"{what} is above {told(high)}")
+    if low is not None and measured < low:
+        return _kept(s, high, f"{what} is below {told(low)}")
+    return _placed(s, s.total(s.current))
+
+
+def _kept(s: Situation, target_s: float, why: str) -> Decision:
+    """Program 8."""
+    plan = min_processors(
+        s.network, target_s, s.settings.percentile, s.least | dict(s.limits.fixed), _most(s)
+    )
+    return _followed(s, plan, why)
+
+
+def _placed(s: Situation, processors: int) -> Decision:
+    """Program 6."""
+    whole = processors + sum(s.limits.fixed.values())
+    plan = assign_processors(s.network, whole, s.least | dict(s.limits.fixed), _most(s))
+    return _followed(s, plan, f"the best placement of {processors} processors")
+
+
+def _followed(s: Situation, plan: Plan, why: str) -> Decision:
+    if not plan.feasible:
+        return Decision(Action.INFEASIBLE, f"{why}; {plan.reason}")
+    return changed(s, operators_of(s, plan), why)
+
+
+def _most(s: Situation) -> dict[str, int]:
+    return dict(s.limits.maximum) | dict(s.limits.fixed)
