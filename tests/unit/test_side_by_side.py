@@ -10,6 +10,7 @@ import sojourn as sj
 from sojourn.control.controller import Record
 from sojourn.control.measure import Measure, NotReady, smoothed
 from sojourn.control.model import network_of
+from sojourn.control.programs import busier
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulate import Simulation
@@ -84,3 +85,9 @@ def test_estimates_are_those_of_the_slowest_branch(
 def test_a_chain_has_no_weights() -> None:
     _, network = found({"a": 0.01, "b": 0.02}, {"in": ["a"], "a": ["b"]}, {"a": 1, "b": 1})
     assert network.weights == {}
+
+
+def test_a_busier_network_counts_branches_alike() -> None:
+    _, network = found(*FORK, {"a": 1, "b": 2, "c": 2})
+    assert network.weights
+    assert busier(network, 1.2).weights == network.weights

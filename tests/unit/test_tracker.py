@@ -297,3 +297,11 @@ def test_every_vertex_has_its_own_sample() -> None:
         "b": ("b", 2),
     }
     assert merge([]) == {}
+
+
+def test_shards_count_since_the_last_samples_whoever_else_polls() -> None:
+    before, now = report(shards={1: 5, 2: 7}), report(shards={1: 5, 2: 17, 3: 4})
+    assert merge([Change(now, before)])["v"].shards == {2: 10, 3: 4}
+    others = Change(report(executor=1, shards={9: 1}), None)
+    assert merge([Change(now, before), others])["v"].shards == {2: 10, 3: 4, 9: 1}
+    assert merge([Change(report(shards=None), None)])["v"].shards is None

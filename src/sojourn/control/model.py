@@ -51,10 +51,8 @@ def modelled(
         latest=latest,
         smooth=smooth,
         network=network,
-        newest=network,
         excess=excess,
         draining=_draining(network, _to_come(latest, excess), limits, drain_s),
-        rising=smooth.rising,
     )
 
 

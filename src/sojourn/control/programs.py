@@ -46,7 +46,7 @@ def within(s: Situation, most: int) -> tuple[dict[str, int], str]:
     """The best placement of the processors allowed. It works off what waits; if it cannot, it keeps
     up; if it cannot do that either, operators fall behind evenly."""
     for least in (s.draining, None):
-        plan = assigned(s, s.newest, most, least)
+        plan = assigned(s, s.network, most, least)
         if plan.feasible:
             return operators_of(s, plan), ""
     return evenly(s), "; that is too few to keep up"
@@ -56,7 +56,7 @@ def evenly(s: Situation) -> dict[str, int]:
     """All processors allowed, placed where each has most to do. Without a limit, enough for every
     operator to keep up, and no fewer than there are."""
     least = s.least
-    load = {name: s.newest.stations[name].offered_load for name in s.wanted}
+    load = {name: s.network.stations[name].offered_load for name in s.wanted}
     best = least if s.most is not None else {n: max(k, s.current[n]) for n, k in least.items()}
     while s.most is None or sum(best.values()) < s.most:
         open_to = [n for n in best if best[n] < s.limits.most(n)]
@@ -79,7 +79,7 @@ def busier(network: Network, factor: float) -> Network:
         name: replace(station, arrival_rate=factor * station.arrival_rate)
         for name, station in network.stations.items()
     }
-    return Network(stations, factor * network.external_rate)
+    return replace(network, stations=stations, external_rate=factor * network.external_rate)
 
 
 def _bounds(s: Situation, least: Mapping[str, int] | None) -> tuple[dict[str, int], dict[str, int]]:

@@ -103,7 +103,7 @@ def _judged(s: Situation, decision: Decision) -> Change | None:
 
 def _stirred_s(s: Situation, decision: Decision) -> float | None:
     """When a change was made, or the load rose, or tuples waited beyond what is usual."""
-    stirred = s.rising or bool(s.backlog) or decision.action not in _STILL or s.memory.waited
+    stirred = s.smooth.rising or bool(s.backlog) or decision.action not in _STILL or s.memory.waited
     return s.now_s if stirred else s.memory.stirred_s
 
 

@@ -93,11 +93,16 @@ def restrained(s: Situation, found: Decision) -> Decision:
 
 
 def _too_fresh(s: Situation, found: Decision) -> str:
-    change = s.memory.change
-    if change is None or found.action is Action.ROLL_BACK or _rescues(s, found):
+    if found.action is Action.ROLL_BACK or _rescues(s, found):
         return ""
-    left = s.settings.change_interval_s - (s.now_s - change.time_s)
-    return f"the last change is too recent ({told(left)} to go)" if left > 0 else ""
+    return too_recent(s)
+
+
+def too_recent(s: Situation) -> str:
+    """That the last change was made less than `change.interval` ago, in words; nothing if not."""
+    change = s.memory.change
+    left_s = 0.0 if change is None else s.settings.change_interval_s - (s.now_s - change.time_s)
+    return f"the last change is too recent ({told(left_s)} to go)" if left_s > 0 else ""
 
 
 def _rescues(s: Situation, found: Decision) -> bool:

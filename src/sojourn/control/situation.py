@@ -150,18 +150,15 @@ class Blind(Standing):
 
 @dataclass(frozen=True)
 class Situation(Standing):
-    """All that a decision is based on. `network` has the smoothed rates; `newest` has those of the
-    last interval where they are higher. `excess` is how many tuples wait at an operator beyond the
-    usual number, and `draining` how many processors work that off within an interval. `rising` says
-    that the load rose by more than chance in the last interval."""
+    """All that a decision is based on. `network` has the smoothed rates. `excess` is how many tuples
+    wait at an operator beyond the usual number. `draining` is how many processors work off, within
+    two seconds, what waits and what follows from it."""
 
     latest: Measure
     smooth: Measure
     network: Network
-    newest: Network
     excess: Mapping[str, float]
     draining: Mapping[str, int]
-    rising: bool
 
     @property
     def current(self) -> dict[str, int]:
@@ -207,7 +204,7 @@ class Situation(Standing):
     def slow(self) -> str:
         """Which operator cannot keep up with what arrives and waits, in words; empty if none."""
         for name, count in self.current.items():
-            station = self.newest.stations[name]
+            station = self.network.stations[name]
             each = f"{count} × {station.service_rate:.4g}/s"
             if not station.is_stable(count):
                 arrive = f"{station.arrival_rate:.4g}/s arrive"
@@ -224,8 +221,8 @@ class Situation(Standing):
 
     @property
     def keeps_up(self) -> bool:
-        """Whether the present processors suffice for what arrives, by the newest rates."""
-        return all(self.newest.stations[n].is_stable(k) for n, k in self.current.items())
+        """Whether the present processors suffice for what arrives."""
+        return all(self.network.stations[n].is_stable(k) for n, k in self.current.items())
 
     @property
     def estimate_s(self) -> float | None:

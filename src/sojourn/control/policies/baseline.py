@@ -1,19 +1,22 @@
 """What the simple policies share: they wait between two changes, and stay within the limits."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sojourn.control.programs import evenly
-from sojourn.control.situation import Action, Decision, Situation
-from sojourn.units import format_duration as told
+from sojourn.control.review import too_recent
+from sojourn.control.situation import Action, Blind, Decision, Situation
 
 
-def fresh(s: Situation) -> Decision | None:
-    """Wait, if the last change was made less than `change.interval` ago."""
-    change = s.memory.change
-    left_s = 0.0 if change is None else s.settings.change_interval_s - (s.now_s - change.time_s)
-    if left_s <= 0:
-        return None
-    return Decision(Action.WAIT, f"the last change is too recent ({told(left_s)} to go)")
+def patient(policy: Callable[[Situation], Decision]) -> Callable[[Situation | Blind], Decision]:
+    """The policy, asked only where there are measures and the last change is not too recent."""
+
+    def decide(s: Situation | Blind) -> Decision:
+        if isinstance(s, Blind):
+            return Decision(Action.NOT_READY, s.why.reason)
+        waiting = too_recent(s)
+        return Decision(Action.WAIT, waiting) if waiting else policy(s)
+
+    return decide
 
 
 def changed(s: Situation, best: Mapping[str, int], why: str) -> Decision:

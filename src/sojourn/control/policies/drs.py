@@ -58,7 +58,7 @@ def _fit(s: Situation, most: int) -> Decision:
     if best == s.current:
         return Decision(Action.INFEASIBLE, f"{what}, but every operator is at its minimum")
     reason = f"{what}: {s.from_to(best)}{note}"
-    return Decision(Action.REMOVE, reason, best, known(s.estimate(s.newest, best)), forced=True)
+    return Decision(Action.REMOVE, reason, best, known(s.estimate(s.network, best)), forced=True)
 
 
 def _least_sojourn(s: Situation) -> Decision:
@@ -69,12 +69,12 @@ def _least_sojourn(s: Situation) -> Decision:
     if note and best == s.current:
         reason = f"all {s.most} processors are in use{note}"
         return Decision(Action.INFEASIBLE, reason, needed=needed)
-    now, then = s.estimate(s.newest, s.current), s.estimate(s.newest, best)
+    now, then = s.estimate(s.network, s.current), s.estimate(s.network, best)
     if best == s.current or (not note and then > (1 - s.settings.gain) * now):
         reason = f"no placement of {s.most} processors is much better"
         return Decision(Action.HOLD, reason, expected_s=known(now), needed=needed)
     action = Action.ADD if s.total(best) > s.total(s.current) else Action.MOVE
-    if action is Action.MOVE and not _pays(s, s.newest, best):
+    if action is Action.MOVE and not _pays(s, s.network, best):
         reason = f"no placement of {s.most} processors is sure to be better{note}"
         return Decision(Action.HOLD, reason, expected_s=known(now), needed=needed)
     promise = f": {told(then)} expected" if math.isfinite(then) else ""
@@ -86,15 +86,15 @@ def _least_sojourn(s: Situation) -> Decision:
 def _keep_target(s: Situation, target_s: float) -> Decision:
     """Program 8: the target, with the fewest processors."""
     measured, slow = s.metric, s.slow
-    expected = s.estimate(s.newest, s.current)
+    expected = s.estimate(s.network, s.current)
     if slow and (s.missed or s.behind >= _AGREE):
         return _add(s, target_s, slow, _risen(s))
     if s.missed:
         assert measured is not None
         why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
-        agreed = expected > target_s and (s.rising or s.above >= _AGREE)
+        agreed = expected > target_s and (s.smooth.rising or s.above >= _AGREE)
         if agreed or s.above * s.settings.interval_s > s.settings.reach_s:
-            return _add(s, target_s, why, _risen(s) if s.rising else s.newest)
+            return _add(s, target_s, why, _risen(s) if s.smooth.rising else s.network)
         but = s.backlog or f"the model expects {told(expected)}"
         reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=known(expected))
@@ -135,15 +135,15 @@ def _urgent(s: Situation) -> Decision | None:
 
 
 def _risen(s: Situation) -> Network:
-    """The newest network under more load: by now a rising load exceeds what the interval shows."""
-    return busier(s.newest, 1 + s.settings.headroom)
+    """The network under more load: by now a rising load exceeds what the interval shows."""
+    return busier(s.network, 1 + s.settings.headroom)
 
 
 def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
     least = {n: max(s.current[n], s.wanted[n], s.draining[n]) for n in s.wanted}
     plan, note = fewest(s, network, target_s, least)
     # `needed` is what is needed for good, without what is needed to work off a backlog.
-    lasting, _ = fewest(s, s.newest, target_s, None)
+    lasting, _ = fewest(s, s.network, target_s, None)
     needed = s.total(lasting.allocation) if lasting.feasible else None
     if not plan.feasible:
         best, note = evenly(s), f"; {plan.reason}; using as many as allowed"
@@ -155,15 +155,15 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
         best = operators_of(s, plan)
     if best == s.current and not note and (s.most is None or s.total(best) < s.most):
         # The model sees enough processors, but has been wrong for long: add one.
-        best = operators_of(s, assigned(s, s.newest, s.total(best) + 1, s.current))
+        best = operators_of(s, assigned(s, s.network, s.total(best) + 1, s.current))
         note = "; the model sees no need, so one more goes where it helps most"
     if best == s.current:
         return Decision(Action.INFEASIBLE, f"{why}{note}; nothing more can be done", needed=needed)
     action = Action.ADD if s.total(best) > s.total(s.current) else Action.MOVE
-    if action is Action.MOVE and not _pays(s, s.newest, best):
+    if action is Action.MOVE and not _pays(s, s.network, best):
         reason = f"{why}{note}; no other placement is sure to be better"
         return Decision(Action.INFEASIBLE, reason, needed=needed)
-    then = s.estimate(s.newest, best)
+    then = s.estimate(s.network, best)
     promise = f", {told(then)} expected" if math.isfinite(then) else ""
     reason = f"{why}: {s.from_to(best)}{promise}{note}"
     return Decision(action, reason, best, known(then), needed or s.total(best))
@@ -189,9 +189,9 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
     left = s.settings.quiet_s - (0.0 if since is None else s.now_s - since)
     if left > 0:
         reason = f"{why}; some are given back if that lasts another {told(left)}"
-        expected = known(s.estimate(s.newest, s.current))
+        expected = known(s.estimate(s.network, s.current))
         return Decision(Action.WAIT, reason, expected_s=expected, enough=enough)
-    then = s.estimate(s.newest, enough)
+    then = s.estimate(s.network, enough)
     reason = f"{why}: {s.from_to(enough)}, {told(then)} expected"
     return Decision(Action.REMOVE, reason, enough, known(then), s.total(enough), enough=enough)
 
@@ -201,7 +201,7 @@ def _ample(s: Situation, target_s: float) -> Plan | None:
     by the headroom or by sampling error, so that no addition follows. None if no number does."""
     share = max(0.1, 1 - 2 * s.settings.headroom)
     chance = max(_error(s, name) for name in s.wanted)
-    network = busier(s.newest, 1 + max(s.settings.headroom, chance))
+    network = busier(s.network, 1 + max(s.settings.headroom, chance))
     plan, note = fewest(s, network, share * target_s, None, exact=True)
     return plan if plan.feasible and not note else None
 
@@ -237,7 +237,7 @@ def _pays(s: Situation, network: Network, best: Mapping[str, int]) -> bool:
         factor = 1 + error if count < s.current[name] else 1 / (1 + error)
         station = stations[name]
         stations[name] = replace(station, service_rate=station.service_rate / factor)
-    doubted = Network(stations, network.external_rate)
+    doubted = replace(network, stations=stations)
     now, then = s.estimate(doubted, s.current), s.estimate(doubted, best)
     if math.isfinite(now) or math.isfinite(then):
         return then < (1 - s.settings.gain) * now

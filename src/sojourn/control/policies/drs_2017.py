@@ -4,21 +4,17 @@ changes. There is nothing beyond that: no headroom, no doubt about measurements,
 of changes. A baseline for what `drs` adds."""
 
 from sojourn.control.measure import metric_of
-from sojourn.control.policies.baseline import changed, fresh
+from sojourn.control.policies.baseline import changed, patient
 from sojourn.control.programs import operators_of
-from sojourn.control.situation import Action, Blind, Decision, Situation
+from sojourn.control.situation import Action, Decision, Situation
 from sojourn.queueing.allocation import Plan, assign_processors, min_processors
 from sojourn.queueing.network import what_of
 from sojourn.units import format_duration as told
 
 
-def drs_2017(s: Situation | Blind) -> Decision:
+@patient
+def drs_2017(s: Situation) -> Decision:
     """Program 8 when the target is missed or amply kept, else program 6."""
-    if isinstance(s, Blind):
-        return Decision(Action.NOT_READY, s.why.reason)
-    waiting = fresh(s)
-    if waiting is not None:
-        return waiting
     measured, high, low = (
         metric_of(s.smooth.sojourn, s.settings.percentile),
         s.settings.max_sojourn_s,

@@ -4,17 +4,13 @@ alone, no queues and no target."""
 
 import math
 
-from sojourn.control.policies.baseline import changed, fresh
-from sojourn.control.situation import Action, Blind, Decision, Situation
+from sojourn.control.policies.baseline import changed, patient
+from sojourn.control.situation import Decision, Situation
 
 
-def ds2(s: Situation | Blind) -> Decision:
+@patient
+def ds2(s: Situation) -> Decision:
     """The input rates follow from the sources' by the gains, the true rate from service times."""
-    if isinstance(s, Blind):
-        return Decision(Action.NOT_READY, s.why.reason)
-    waiting = fresh(s)
-    if waiting is not None:
-        return waiting
     loads = {name: s.network.stations[name].offered_load for name in s.wanted}
     best = {name: max(s.limits.least(name), math.ceil(load)) for name, load in loads.items()}
     told = ", ".join(f"{name!r} {load:.2f}" for name, load in loads.items())

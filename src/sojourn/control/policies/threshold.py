@@ -1,19 +1,15 @@
 """Utilization above and below a threshold, one step at a time. A baseline: what Kubernetes' HPA,
 KEDA and Spark's dynamic allocation amount to. It knows no target, and each operator alone."""
 
-from sojourn.control.policies.baseline import changed, fresh
-from sojourn.control.situation import Action, Blind, Decision, Situation
+from sojourn.control.policies.baseline import changed, patient
+from sojourn.control.situation import Decision, Situation
 
 _HIGH, _LOW = 0.8, 0.3  # of its processors' time that an operator is busy
 
 
-def threshold(s: Situation | Blind) -> Decision:
+@patient
+def threshold(s: Situation) -> Decision:
     """A processor more for each operator that is busier than 80 %, one fewer below 30 %."""
-    if isinstance(s, Blind):
-        return Decision(Action.NOT_READY, s.why.reason)
-    waiting = fresh(s)
-    if waiting is not None:
-        return waiting
     best, why = dict(s.current), []
     for name, count in s.current.items():
         busy = s.smooth.operators[name].busy

@@ -22,6 +22,14 @@ class Change:
         grown: float = getattr(self.now, name)
         return grown if self.before is None else grown - getattr(self.before, name)
 
+    @property
+    def shards(self) -> Counter[int]:
+        """Tuples that came for the busiest shards."""
+        grown = Counter(self.now.shards or {})
+        if self.before is not None:
+            grown.subtract(self.before.shards or {})
+        return +grown
+
     def stage(self, name: str) -> m.Moments:
         """The same of an operator that is chained to it."""
         nothing = (0, 0.0, 0.0)
@@ -131,10 +139,10 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         dropped=round(total("dropped")),
         shed=round(total("shed")),
         lag_s=max(lags, default=None),
-        shards=None if reports[0].shards is None else _busiest(reports),
+        shards=None if reports[0].shards is None else _busiest(changes),
     )
 
 
-def _busiest(reports: list[m.Report]) -> dict[int, int]:
+def _busiest(changes: list[Change]) -> dict[int, int]:
     """A shard belongs to one executor."""
-    return {shard: count for r in reports for shard, count in (r.shards or {}).items()}
+    return {shard: count for change in changes for shard, count in change.shards.items()}

@@ -42,6 +42,6 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         exhausted=executor.exhausted,
         number=number,
         timers=sum(worker.timers for worker in workers.all),
-        shards=workers.take_busiest(),
+        shards=workers.busiest,
         stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )

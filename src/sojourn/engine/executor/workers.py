@@ -25,7 +25,7 @@ from sojourn.shards import evened, shares
 # idle.
 _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
-_BUSIEST = 32  # shards that are told of
+_BUSIEST = 1024  # shards that are told of
 
 Item = tuple[bytes, int, Trace | None]
 
@@ -96,7 +96,7 @@ class Workers:
         self.give_up = give_up
         self.slots = slots
         self.table = Table() if table is None else table
-        self.by_shard: Counter[int] = Counter()  # tuples that came since it was last taken
+        self.by_shard: Counter[int] = Counter()  # tuples that came, ever
         self.seen: Counter[bytes] = Counter()
         self.convicted: list[bytes] = []
         self.all: list[Worker] = []
@@ -291,12 +291,10 @@ class Workers:
         if move.to.retiring:
             self.balance()
 
-    def take_busiest(self) -> dict[int, int] | None:
-        """How many tuples came for the busiest shards since the last call; None without a key."""
-        if not self.keyed:
-            return None
-        found, self.by_shard = dict(self.by_shard.most_common(_BUSIEST)), Counter()
-        return found
+    @property
+    def busiest(self) -> dict[int, int] | None:
+        """How many tuples came for the busiest shards, ever; None without a key."""
+        return dict(self.by_shard.most_common(_BUSIEST)) if self.keyed else None
 
     def told(self, worker: Worker, timers: m.Timers) -> None:
         """Note what timers a worker has, perhaps because it has loaded state."""
