@@ -150,9 +150,9 @@ class Blind(Standing):
 
 @dataclass(frozen=True)
 class Situation(Standing):
-    """All that a decision is based on. `network` has the smoothed rates. `excess` is how many tuples
-    wait at an operator beyond the usual number. `draining` is how many processors work off, within
-    two seconds, what waits and what follows from it."""
+    """All that a decision is based on. `network` has the smoothed rates. `excess` is how many
+    tuples wait at an operator beyond the usual number. `draining` is how many processors work off,
+    within two seconds, what waits and what follows from it."""
 
     latest: Measure
     smooth: Measure
