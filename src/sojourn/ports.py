@@ -3,7 +3,7 @@ produce samples and take allocations. Control knows nothing else about them."""
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -111,11 +111,26 @@ def scv_of(count: int, total: float, squares: float) -> float | None:
     return max(0.0, squares / count - mean * mean) / (mean * mean)
 
 
-class Engine(Protocol):
-    """What the control path needs from an engine."""
+@dataclass(frozen=True)
+class Pressure:
+    """What should not wait for the next tick. At a source: its rate has risen for sure, to `rate`,
+    and has been so for `over_s`. At an operator: a tuple that comes now will wait for `wait_s`."""
 
-    def samples(self) -> Samples:
-        """What happened since the last call."""
+    vertex: str
+    rate: float | None = None
+    over_s: float = 0.0
+    wait_s: float = 0.0
+
+
+class Engine(Protocol):
+    """What the control path needs from an engine. It tells `on_pressure`, if that is set, what
+    cannot wait; it may do so from a thread of its own."""
+
+    on_pressure: Callable[[Pressure], None] | None
+
+    def samples(self, peek: bool = False) -> Samples:
+        """What happened since the last call. With `peek`, the next call counts it again, and there
+        are no sojourns."""
 
     def allocation(self) -> dict[str, int]:
         """Processors each operator has now."""

@@ -77,6 +77,7 @@ class Simulation:
             seed=self.seed,
             machines=self.machines,
             machine_processors=control.machine_processors,
+            max_sojourn_s=control.max_sojourn_s,
         )
         pool = SimulatedPool(engine, control.max_machines)
         loop = control_loop(
@@ -93,7 +94,9 @@ class Simulation:
         )
         try:
             while engine.now_s + control.interval_s <= self.duration_s and not engine.is_idle:
-                engine.advance(engine.now_s + control.interval_s)
+                due_s = engine.now_s + control.interval_s
+                while engine.advance(due_s):
+                    loop.tick(urgent=True)
                 loop.tick()
                 progress(engine.now_s / self.duration_s)
         finally:

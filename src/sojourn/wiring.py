@@ -352,7 +352,7 @@ class Running:
     def _end_control(self) -> None:
         if self.loop is None or self._thread is None:
             return
-        self.loop.stopping.set()
+        self.loop.stop()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self.loop.close()

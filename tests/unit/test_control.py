@@ -3,7 +3,7 @@
 import copy
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from sojourn.control.measure import smoothed
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.situation import Action, Limits
 from sojourn.errors import InputError
-from sojourn.ports import Allocation, Sample, Samples, Sojourn
+from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn
 from sojourn.queueing.station import Station
 from sojourn.settings import ControlSettings
 
@@ -49,8 +49,12 @@ class FakeEngine:
     queues: dict[str, float] = field(default_factory=lambda: {"parse": 0, "match": 0, "out": 0})
     draw: random.Random = field(default_factory=lambda: random.Random(1))
     resizes: list[dict[str, int]] = field(default_factory=list)
+    on_pressure: Callable[[Pressure], None] | None = None
 
-    def samples(self) -> Samples:
+    def samples(self, peek: bool = False) -> Samples:
+        if peek:
+            twin = replace(self, on_pressure=None, queues=dict(self.queues))
+            return replace(twin.samples(), sojourn=None)
         self.time_s += self.interval_s
         rate = self.rate * max(0.1, self.draw.gauss(1, self.noise))
         slower = self.contention ** max(0, sum(self.allocation().values()) - 4)
@@ -695,3 +699,89 @@ def test_an_executor_that_stays_deaf_does_not_freeze_the_others() -> None:
     records = ticks(control, 40)
     assert any("despite 3 retries" in r.decision.reason for r in records)
     assert engine.allocation()["match"] > before
+
+
+def pressed(control: ControlLoop, pressure: Pressure) -> Record:
+    control.press(pressure)
+    return control.tick(urgent=True)
+
+
+def test_a_rate_that_has_risen_is_answered_before_the_next_tick() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 10)
+    past = control.controller.memory.past
+    engine.rate = 500
+    record = pressed(control, Pressure("in", rate=500.0, over_s=0.2))
+    assert record.decision.action is Action.ADD
+    assert record.applied
+    assert "500/s arrive" in record.decision.reason
+    assert engine.allocation()["match"] >= 500 * 0.030
+    assert control.controller.memory.past[-1].time_s == past[-1].time_s  # it is no measure
+
+
+def test_pressure_that_the_processors_can_take_changes_nothing() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.5)
+    ticks(control, 10)
+    for pressure in (Pressure("in", rate=55.0, over_s=5.0), Pressure("match", wait_s=0.3)):
+        record = pressed(control, pressure)
+        assert record.decision.action is Action.HOLD
+        assert "match" in record.decision.reason or "55/s" in record.decision.reason
+
+
+def test_nothing_is_given_back_until_long_after_pressure() -> None:
+    engine = FakeEngine(rate=200)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 20)
+    engine.rate = 30
+    for _ in range(10):  # 25 s each, less than change.quiet
+        assert acted(ticks(control, 5)) == []
+        pressed(control, Pressure("in", rate=31.0, over_s=5.0))
+    assert {r.decision.action for r in acted(ticks(control, 8))} == {Action.REMOVE}
+
+
+def test_pressure_wakes_the_loop_and_stopping_ends_it() -> None:
+    engine = FakeEngine(rate=50)
+    records: list[Record] = []
+    told = threading.Event()
+
+    def listen(record: Record) -> None:
+        records.append(record)
+        told.set()
+
+    control = ControlLoop(
+        engine,
+        replace(SHAPE, start=engine.allocation()),
+        by_fives(max_sojourn_s=0.1, interval_s=3600.0),
+        Negotiator(OnePool()),
+        [listen],
+    )
+    thread = threading.Thread(target=control.run)
+    thread.start()
+    assert engine.on_pressure is not None
+    engine.on_pressure(Pressure("in", rate=90.0, over_s=1.0))
+    assert told.wait(30)
+    control.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert [record.pressures[0].rate for record in records] == [90.0]
+
+
+def test_the_journal_keeps_why_a_tick_was_urgent(tmp_path: Path) -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    journal = Journal(tmp_path / "journal", control.shape)
+    control.listeners = (*control.listeners, journal)
+    ticks(control, 10)
+    engine.rate = 500
+    pressed(control, Pressure("in", rate=500.0, over_s=0.2))
+    ticks(control, 5)
+    journal.close()
+    shape, records = read_journal(tmp_path / "journal")
+    again = list(replay(shape, records, {}))
+    assert [r.record.pressures for r in again if r.record.pressures] == [
+        (Pressure("in", rate=500.0, over_s=0.2),)
+    ]
+    urgent = next(r for r in again if r.record.pressures)
+    assert urgent.decision.action is Action.ADD

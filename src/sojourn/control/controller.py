@@ -11,7 +11,7 @@ from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
 from sojourn.control.remember import adopted, after_disturbance, remembered
 from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory
-from sojourn.ports import Samples
+from sojourn.ports import Pressure, Samples
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology, kind_of
 
@@ -63,6 +63,7 @@ class Record:
     decision: Decision
     applied: bool
     disturbed: bool = False
+    pressures: tuple[Pressure, ...] = ()
 
     @property
     def metric(self) -> float | None:
@@ -99,14 +100,18 @@ class Controller:
         capacity: int | None,
         advise: bool = False,
         disturbed: bool = False,
+        pressures: tuple[Pressure, ...] = (),
     ) -> Record:
         """Make one decision. Unless it is only advice, its allocation is wanted from now on.
-        `disturbed` says that machines came or went."""
+        `disturbed` says that machines came or went. `pressures` are why the tick does not wait for
+        the end of the interval."""
         shape, settings, now_s = self.shape, self.settings, samples.time_s
         limits = replace(shape.limits, capacity=capacity)
         before = after_disturbance(self.memory) if disturbed else self.memory
-        found = measured(samples, before.before_s, shape.known, settings, before.number == 0)
-        situation = modelled(found, now_s, limits, before, settings)
+        found = measured(
+            samples, before.before_s, shape.known, settings, before.number == 0, pressures
+        )
+        situation = modelled(found, now_s, limits, before, settings, pressures)
         decision = POLICIES[settings.policy](situation)
         self.memory = remembered(situation, decision)
         record = Record(
@@ -123,6 +128,7 @@ class Controller:
             decision=decision,
             applied=decision.action in ACTING and not advise,
             disturbed=disturbed,
+            pressures=pressures,
         )
         if record.applied:
             self.adopt(record)

@@ -186,7 +186,11 @@ def replay(
         controller.settings = settings
         controller.memory = replace(controller.memory, wanted=record.wanted)
         again = controller.step(
-            record.samples, record.capacity, advise=True, disturbed=record.disturbed
+            record.samples,
+            record.capacity,
+            advise=True,
+            disturbed=record.disturbed,
+            pressures=record.pressures,
         )
         yield Replayed(record, again.decision, warm_up > 0)
         warm_up -= 1

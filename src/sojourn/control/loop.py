@@ -5,6 +5,7 @@ journal and the screen follow it."""
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from sojourn.control.negotiator import Negotiator
 from sojourn.control.situation import Action
 from sojourn.control.summary import Summary, Tally
 from sojourn.errors import TopologyFailed
-from sojourn.ports import Engine, Samples
+from sojourn.ports import Engine, Pressure, Samples
 from sojourn.settings import ControlSettings
 
 _log = logging.getLogger("sojourn")
@@ -24,7 +25,8 @@ Listener = Callable[[Record], None]  # called with every tick's record
 
 
 class ControlLoop:
-    """Ticks once per interval until stopped. No error leaves a tick. With `advise` it changes
+    """Ticks once per interval, and between two ticks when the engine tells of pressure, until
+    stopped. No error leaves a tick. With `advise` it changes
     nothing, with `act_after_s` nothing before that time on its clock. With `journal`, every record
     is written to that file."""
 
@@ -50,6 +52,9 @@ class ControlLoop:
         written = () if self.journal is None else (self.journal,)
         self.listeners: tuple[Listener, ...] = (self.tally, *written, *listeners)
         self.stopping = threading.Event()
+        self.woken = threading.Event()  # by pressure, or to stop
+        self.pressures: deque[Pressure] = deque()
+        engine.on_pressure = self.press
         self.ticked = threading.Condition()
         self.samples: Samples | None = None
         self.busy_s = 0.0
@@ -68,41 +73,51 @@ class ControlLoop:
         """Use other settings from the next tick on."""
         self.settings = settings
 
-    def run(
-        self, seconds: float | None = None, finished: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Tick until stopped, finished, or for a duration."""
-        start = self.clock()
-        due = start
+    def run(self) -> None:
+        """Tick until stopped."""
+        due = self.clock()
         while not self.stopping.is_set():
             due += self.controller.settings.interval_s
-            end = due if seconds is None else min(due, start + seconds)
-            if self.stopping.wait(max(0.0, end - self.clock())):
-                return
-            if seconds is not None and self.clock() >= start + seconds:
-                return
+            while self.woken.wait(max(0.0, due - self.clock())):
+                self.woken.clear()
+                if self.stopping.is_set():
+                    return
+                self.tick(urgent=True)
             self.tick()
-            if finished():
-                return
             due = max(due, self.clock() - self.controller.settings.interval_s)
 
-    def tick(self) -> Record:
-        """One turn of measure → model → decide → apply. Raises only if the topology has ended."""
-        samples = self.engine.samples()
+    def stop(self) -> None:
+        """Have `run` end."""
+        self.stopping.set()
+        self.woken.set()
+
+    def press(self, pressure: Pressure) -> None:
+        """Tick at once: something cannot wait."""
+        self.pressures.append(pressure)
+        self.woken.set()
+
+    def tick(self, urgent: bool = False) -> Record:
+        """One turn of measure → model → decide → apply. Raises only if the topology has ended. An
+        urgent one takes no samples away from the next."""
+        samples = self.engine.samples(peek=urgent)
+        pressures = tuple(self.pressures.popleft() for _ in range(len(self.pressures)))
         began = time.thread_time()
         controller = self.controller
         controller.settings = self.settings
         moved = self.negotiator.moved()
         advise = self.advise or self.clock() < self.acts_from_s
-        record = controller.step(samples, self.negotiator.capacity, advise, moved)
+        record = controller.step(
+            samples, self.negotiator.capacity, advise, moved, pressures if urgent else ()
+        )
         if record.applied:
             self._apply(record)
         if not advise and record.decision.action in _SETTLED:
             needed = record.decision.needed or sum(controller.memory.wanted.values())
             self.negotiator.want(needed, record.time_s, self.settings.quiet_s)
-        with self.ticked:
-            self.samples = samples
-            self.ticked.notify_all()
+        if not urgent:
+            with self.ticked:
+                self.samples = samples
+                self.ticked.notify_all()
         for listener in self.listeners:
             try:
                 listener(record)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sojourn.control.shift import Reading, since
 from sojourn.paths import Critical
-from sojourn.ports import Sample, Samples, Sojourn
+from sojourn.ports import Pressure, Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings
 
 MORE = 1.1  # times a rate; what lies below that is the same load
@@ -69,9 +69,11 @@ def measured(
     known: Mapping[str, str],
     settings: ControlSettings,
     first: bool = False,
+    pressures: Sequence[Pressure] = (),
 ) -> Measure | NotReady:
     """The measures of one interval. `known` has the kind of every vertex, `before_s` is the time of
-    the samples before, `first` says that the topology started in this interval."""
+    the samples before, `first` says that the topology started in this interval. `pressures` tell
+    the rates of sources that have risen within the interval; it then counts for that long."""
     missing = [name for name in known if name not in samples.vertices]
     if missing:
         return NotReady(f"no samples from {_listed(missing)}")
@@ -82,10 +84,14 @@ def measured(
             f"the last samples are {samples.time_s - before_s:.0f} s old; the interval is too long"
         )
     interval_s = max(sample.interval_s for sample in samples.vertices.values())
-    if not interval_s > 0.05 * settings.interval_s:
+    if not interval_s > (0.0 if pressures else 0.05 * settings.interval_s):
         return NotReady("the interval is too short")
     sources = {n: samples.vertices[n] for n, kind in known.items() if kind == "source"}
     rates = {name: source.arrival_rate for name, source in sources.items()}
+    risen = {p.vertex: p for p in pressures if p.rate is not None and p.vertex in sources}
+    rates |= {name: pressure.rate for name, pressure in risen.items()}
+    if risen:
+        interval_s = min(pressure.over_s for pressure in risen.values())
     stuck = [name for name, rate in rates.items() if rate is None or not math.isfinite(rate)]
     if stuck:
         return NotReady(f"the rate of {_listed(stuck)} is unknown: held back all the time")

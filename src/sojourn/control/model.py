@@ -8,6 +8,7 @@ from dataclasses import replace
 from sojourn.control.measure import Measure, NotReady, OperatorMeasure, recent, smoothed
 from sojourn.control.situation import Blind, Limits, Memory, Situation
 from sojourn.errors import InputError
+from sojourn.ports import Pressure
 from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import Network, traffic
 from sojourn.queueing.station import Station
@@ -29,16 +30,17 @@ def modelled(
     limits: Limits,
     memory: Memory,
     settings: ControlSettings,
+    pressures: tuple[Pressure, ...] = (),
 ) -> Situation | Blind:
     """The situation, as far as the interval shows it."""
     if isinstance(found, NotReady):
-        return Blind(now_s, None, memory.past, limits, memory, settings, found)
+        return Blind(now_s, None, memory.past, limits, memory, settings, pressures, found)
     past = (*memory.past, found)[-_KEPT:]
     smooth = smoothed(past, settings)
     latest = replace(smooth, interval_s=found.interval_s, sojourn=recent(past, settings))
     network = network_of(smooth, settings)
     if isinstance(network, NotReady):
-        return Blind(now_s, found, past, limits, memory, settings, network)
+        return Blind(now_s, found, past, limits, memory, settings, pressures, network)
     excess = {n: _excess(latest.operators[n].queue, network.stations[n]) for n in memory.wanted}
     drain_s = max(_DRAIN_S, settings.interval_s)
     return Situation(
@@ -48,6 +50,7 @@ def modelled(
         limits=limits,
         memory=memory,
         settings=settings,
+        pressures=pressures,
         latest=latest,
         smooth=smooth,
         network=network,

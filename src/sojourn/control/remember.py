@@ -38,10 +38,19 @@ def after_disturbance(memory: Memory) -> Memory:
 
 
 def remembered(s: Situation | Blind, decision: Decision) -> Memory:
-    """What is known after a tick, whether or not its decision is carried out."""
+    """What is known after a tick, whether or not its decision is carried out. An urgent one is
+    no part of the measured past. Nothing is given back until `quiet_s` after it."""
     memory = replace(
         _by_clock(s.memory, s.now_s), number=s.memory.number + 1, before_s=s.now_s, past=s.past
     )
+    if s.pressures:
+        return replace(
+            _by_clock(s.memory, s.now_s),
+            number=s.memory.number + 1,
+            stirred_s=s.now_s,
+            low_since_s=None,
+            enough={},
+        )
     if isinstance(s, Blind):
         unseen = s.measure is None and not s.why.idle
         return replace(memory, waited=memory.waited or unseen, idle_since_s=s.idle_since_s)

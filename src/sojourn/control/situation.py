@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from sojourn.control.bias import Bias
 from sojourn.control.measure import Measure, NotReady, metric_of
+from sojourn.ports import Pressure
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
@@ -103,7 +104,8 @@ class Limits:
 @dataclass(frozen=True)
 class Standing:
     """How things stand at a tick, whatever its interval shows. `measure` is what the interval
-    shows, if anything; it is then the newest of the `past`. `memory` comes from the tick before."""
+    shows, if anything; it is then the newest of the `past`. `memory` comes from the tick before.
+    `pressures` are why the tick is urgent, if it is."""
 
     now_s: float
     measure: Measure | None
@@ -111,6 +113,7 @@ class Standing:
     limits: Limits
     memory: Memory
     settings: ControlSettings
+    pressures: tuple[Pressure, ...]
 
     @property
     def wanted(self) -> Mapping[str, int]:
@@ -189,6 +192,17 @@ class Situation(Standing):
         if self.metric is None or self.settings.max_sojourn_s is None:
             return self.memory.above
         return self.memory.above + 1 if self.missed else 0
+
+    @property
+    def pressing(self) -> str:
+        """Why the tick is urgent, in words."""
+        told_of = (
+            f"{p.vertex!r} sends {p.rate:.4g}/s for {told(p.over_s)}"
+            if p.rate is not None
+            else f"tuples will wait {told(p.wait_s)} at {p.vertex!r}"
+            for p in self.pressures
+        )
+        return ", ".join(told_of)
 
     @property
     def backlog(self) -> str:

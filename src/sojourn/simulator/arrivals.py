@@ -20,9 +20,20 @@ class Arrivals:
         self.left = load.count
         self.drawn: Times = np.empty(0)  # arrivals in expected tuples, not given out yet
         self.reached = 0.0
+        self.ahead: Times = np.empty(0)  # arrivals that were looked at and not given out yet
 
     def until(self, end_s: float) -> Times:
         """The arrivals before that time which no earlier call has returned."""
+        found = self.peek(end_s)
+        self.ahead = self.ahead[len(found) :]
+        return found
+
+    def peek(self, end_s: float) -> Times:
+        """The same, which the next call returns again."""
+        self.ahead = np.concatenate((self.ahead, self._drawn(end_s)))
+        return self.ahead[: int(np.searchsorted(self.ahead, end_s))]
+
+    def _drawn(self, end_s: float) -> Times:
         expected = self._expected(min(end_s, self.end_s))
         while self.reached < expected:
             block = self.gap.draw(self.rng, int((expected - self.reached) * 1.05) + 64)
@@ -47,4 +58,4 @@ class Arrivals:
 
     def is_over(self, time_s: float) -> bool:
         """Whether nothing comes any more."""
-        return time_s >= self.end_s
+        return time_s >= self.end_s and not len(self.ahead)

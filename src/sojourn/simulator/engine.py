@@ -14,7 +14,8 @@ import numpy as np
 
 from sojourn.chains import contracted
 from sojourn.graph import groups, is_loop
-from sojourn.ports import Allocation, Sample, Samples, Sojourn, scv_of
+from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn, scv_of
+from sojourn.pressure import QueueWatch, RateWatch
 from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
 from sojourn.shards import shares
 from sojourn.simulator.arrivals import Arrivals
@@ -29,6 +30,8 @@ from sojourn.topology import Topology
 
 _BUSIEST = 32  # shards that are told of
 _LEAST_STEP_S = 0.001
+_GRAIN_S = 0.05  # between two looks at arrivals
+_LOOK_S = 0.25  # between two looks at queues in which tuples wait
 _SHEDDING_STEPS = 4  # how often the backlog is checked within the time after which a source sheds
 
 
@@ -45,6 +48,7 @@ class SimulatedEngine:
         seed: int = 0,
         machines: int | None = None,
         machine_processors: int = 4,
+        max_sojourn_s: float | None = None,
     ) -> None:
         topology.check()
         topology = contracted(topology)
@@ -75,6 +79,10 @@ class SimulatedEngine:
         self.chance = self.rngs[""]
         self._build(topology, workload)
         self._reseat(0.0)
+        self.on_pressure: Callable[[Pressure], None] | None = None
+        self.max_sojourn_s = max_sojourn_s
+        self.rate_watches = {name: RateWatch() for name in topology.sources}
+        self.queue_watches = {name: QueueWatch(max_sojourn_s) for name in topology.operators}
         # Events: when, in which order, and what to do.
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.numbers = itertools.count()
@@ -136,13 +144,18 @@ class SimulatedEngine:
 
     # what control uses
 
-    def samples(self) -> Samples:
+    def samples(self, peek: bool = False) -> Samples:
         """What happened since the last call."""
         interval_s = self.now_s - self.sampled_s
-        self.sampled_s = self.now_s
         vertices = {name: self._source_sample(name, interval_s) for name in self.counts}
         for name, station in self.stations.items():
             vertices[name] = self._sample(station, interval_s)
+        if peek:
+            return Samples(self.now_s, vertices, None, self.trees.count)
+        self.sampled_s = self.now_s
+        for name, station in self.stations.items():
+            station.counts = Counts()
+        self.counts = {name: Counts() for name in self.counts}
         done = np.sort(np.concatenate(self.sojourns)) if self.sojourns else np.empty(0)
         self.sojourns = []
         self._forget_committed(self.now_s - self.now_s % self.commit_s)
@@ -161,15 +174,63 @@ class SimulatedEngine:
 
     # time
 
-    def advance(self, to_s: float) -> None:
-        """Let time pass."""
+    def advance(self, to_s: float) -> bool:
+        """Let time pass. Returns whether something cannot wait that long: `on_pressure` was told of
+        it, and the time is earlier."""
         to_s = quantum(to_s)
         while self.now_s < to_s:
             due = min(to_s, self.events[0][0]) if self.events else to_s
+            pressed = False
             if due > self.now_s:
+                due, risen = self._risen(due)
                 self._sweep(due)
+                pressed = self._press(risen)
             while self.events and self.events[0][0] <= self.now_s:
                 heapq.heappop(self.events)[2]()
+            if pressed and self.now_s < to_s:
+                return True
+        return False
+
+    def _risen(self, end_s: float) -> tuple[float, list[Pressure]]:
+        """What sources would tell before a time, and when. While tuples wait, the time is short
+        enough to see a queue grow."""
+        if self.on_pressure is None or self.max_sojourn_s is None:
+            return end_s, []
+        if any(self.stations[n].queue > 2 * self.stations[n].processors for n in self.wanted):
+            end_s = min(end_s, self.now_s + _LOOK_S)
+        begin_s = self.now_s
+        steps = max(1, math.ceil((end_s - begin_s) / _GRAIN_S))
+        times = [quantum(begin_s + (end_s - begin_s) * i / steps) for i in range(1, steps + 1)]
+        counts = {
+            name: np.searchsorted(arrivals.peek(end_s), times, side="left").tolist()
+            for name, arrivals in self.arrivals.items()
+        }
+        before = dict.fromkeys(counts, 0)
+        for number, time_s in enumerate(times):
+            found = []
+            for name, so_far in counts.items():
+                came, before[name] = so_far[number] - before[name], so_far[number]
+                risen = self.rate_watches[name].add(came, time_s)
+                if risen is not None:
+                    found.append(Pressure(name, *risen))
+            if found:
+                return time_s, found
+        return end_s, []
+
+    def _press(self, found: list[Pressure]) -> bool:
+        """Tell what sources and queues say, if anything. Returns whether there was anything."""
+        if self.on_pressure is None:
+            return False
+        for name, watch in self.queue_watches.items():
+            station = self.stations[name]
+            wait_s = watch.look(
+                len(station.waiting), station.processors, station.load.service.mean_s
+            )
+            if wait_s is not None:
+                found.append(Pressure(name, wait_s=wait_s))
+        for pressure in found:
+            self.on_pressure(pressure)
+        return bool(found)
 
     @property
     def is_idle(self) -> bool:
@@ -393,7 +454,7 @@ class SimulatedEngine:
     # samples
 
     def _sample(self, station: Station, interval_s: float) -> Sample:
-        counts, station.counts = station.counts, Counts()
+        counts = station.counts
         processors = station.processors
         return Sample(
             name=station.name,
@@ -409,12 +470,12 @@ class SimulatedEngine:
             service_scv=scv_of(counts.served, counts.service_s, counts.service_s2),
             # Workers that retire finish what they have in hand.
             busy=min(1.0, counts.busy_s / counts.processor_s) if counts.processor_s else 0.0,
-            emitted=counts.emitted,
+            emitted=dict(counts.emitted),
             shards=_busiest(counts.shards) if station.keyed else None,
         )
 
     def _source_sample(self, name: str, interval_s: float) -> Sample:
-        counts, self.counts[name] = self.counts[name], Counts()
+        counts = self.counts[name]
         return Sample(
             name=name,
             interval_s=interval_s,
@@ -428,7 +489,7 @@ class SimulatedEngine:
             service_s=None,
             service_scv=None,
             busy=0.0,
-            emitted=counts.emitted,
+            emitted=dict(counts.emitted),
             shed=counts.shed,
             lag_s=0.0,
         )

@@ -13,6 +13,8 @@ def patient(policy: Callable[[Situation], Decision]) -> Callable[[Situation | Bl
     def decide(s: Situation | Blind) -> Decision:
         if isinstance(s, Blind):
             return Decision(Action.NOT_READY, s.why.reason)
+        if s.pressures:
+            return Decision(Action.WAIT, f"{s.pressing}; but the policy waits for its interval")
         waiting = too_recent(s)
         return Decision(Action.WAIT, waiting) if waiting else policy(s)
 

@@ -24,6 +24,8 @@ def drs(s: Situation | Blind) -> Decision:
     """One tick's decision."""
     if isinstance(s, Blind):
         return _blindly(s)
+    if s.pressures:
+        return _at_once(s)
     waiting = unfinished(s)
     if waiting is not None:
         return _urgent(s) or waiting
@@ -117,8 +119,8 @@ def _room(s: Situation, target_s: float, capacity: int) -> int:
 
 
 def _urgent(s: Situation) -> Decision | None:
-    """An operator falls behind while another change is under way: give it more at once, if it has
-    what was asked for and none is taken from others."""
+    """An operator falls behind and this cannot wait, or another change is under way: give it more
+    at once, if it has what was asked for and none is taken from others."""
     target_s = s.settings.max_sojourn_s
     if target_s is None or not s.slow:
         return None
@@ -132,6 +134,25 @@ def _urgent(s: Situation) -> Decision | None:
     if best == dict(s.wanted) or (s.most is not None and s.total(best) > s.most):
         return None
     return replace(found, allocation=best, reason=f"{s.slow}: {s.from_to(best)}")
+
+
+def _at_once(s: Situation) -> Decision:
+    """Something presses: add what the operators that fall behind need, and what the target needs
+    at a rate that has risen. Whatever takes processors from others waits for the next tick."""
+    target_s = s.settings.max_sojourn_s
+    if target_s is None:
+        return Decision(Action.HOLD, f"{s.pressing}; there is no target")
+    if s.slow:
+        wait = Decision(Action.WAIT, f"{s.pressing}, and {s.slow}; but nothing can be added")
+        return _urgent(s) or wait
+    expected = s.estimate(s.network, s.current)
+    if expected > target_s and any(p.rate is not None for p in s.pressures):
+        why = f"{s.pressing}, and {told(expected)} expected is above {told(target_s)}"
+        found = _add(s, target_s, why, _risen(s))
+        if found.action is Action.ADD:
+            return restrained(s, found)
+    reason = f"{s.pressing}; but {told(expected)} expected is within {told(target_s)}"
+    return Decision(Action.HOLD, reason, expected_s=known(expected))
 
 
 def _risen(s: Situation) -> Network:

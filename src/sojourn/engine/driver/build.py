@@ -104,6 +104,7 @@ def build_tasks(
     suspects: Mapping[str, Collection[bytes]],
     guilty: Mapping[str, Collection[Suspect]],
     rest_s: float,
+    max_sojourn_s: float | None,
     zero_s: float,
 ) -> list[Task]:
     """One task per level, with the processors wanted and the longest rest. Executors give out
@@ -153,6 +154,7 @@ def build_tasks(
             max_queue=plan.settings.max_queue,
             queue_bytes=plan.settings.max_queue_bytes,
             max_rest_s=rest_s,
+            max_sojourn_s=max_sojourn_s,
             slots=concurrency if isinstance(concurrency, int) else 0,
             bundled=operator is not None and takes_bundles(operator.code),
             chain=behind(operator.code) if operator is not None else (),

@@ -25,7 +25,7 @@ from sojourn.engine.spark.task import sockets
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.ports import Allocation, Samples
+from sojourn.ports import Allocation, Pressure, Samples
 from sojourn.settings import EngineSettings
 from sojourn.shards import shares
 from sojourn.topology import Topology
@@ -81,7 +81,7 @@ class SparkEngine:
             self.hub.start()
             self.undo.callback(self.hub.end)
             rest_s = self._rest_s(max_sojourn_s)
-            self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s)
+            self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s, max_sojourn_s)
             self.undo.callback(self._remove_directories)
             self.undo.callback(self._end_query)
             self.supervisor.start()
@@ -103,18 +103,29 @@ class SparkEngine:
                 self.hub.resize(place, share)
 
     def aim(self, max_sojourn_s: float | None) -> None:
-        """Use another target: it limits how long tuples may gather."""
+        """Use another target: it limits how long tuples may gather, and how long they may wait
+        before control is told."""
         self.supervisor.rest_s = self._rest_s(max_sojourn_s)
-        self.hub.send_all(m.Rest(self.supervisor.rest_s))
+        self.supervisor.max_sojourn_s = max_sojourn_s
+        self.hub.send_all(m.Aim(self.supervisor.rest_s, max_sojourn_s))
 
     def _rest_s(self, max_sojourn_s: float | None) -> float:
         return self.settings.rest_s(max_sojourn_s, len(self.layout.partitions) - 1)
 
-    def samples(self) -> Samples:
+    def samples(self, peek: bool = False) -> Samples:
         """What happened since the last call, per vertex and for whole trees. While the topology
         restarts after a failure, vertices may be missing."""
         self.check()
-        return self.hub.samples(ANSWER_S)
+        return self.hub.samples(ANSWER_S, peek)
+
+    @property
+    def on_pressure(self) -> Callable[[Pressure], None] | None:
+        """Who is told what cannot wait for the next samples."""
+        return self.hub.on_pressure
+
+    @on_pressure.setter
+    def on_pressure(self, told: Callable[[Pressure], None] | None) -> None:
+        self.hub.on_pressure = told
 
     def allocation(self) -> dict[str, int]:
         """The processors each operator has now. They are fewer than asked for, or none, while the

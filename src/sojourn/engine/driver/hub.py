@@ -16,7 +16,7 @@ from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelServer
 from sojourn.engine.wire.layout import Layout, Place, senders_of
 from sojourn.engine.wire.spec import boot_id
-from sojourn.ports import Samples
+from sojourn.ports import Pressure, Samples
 
 Rows = tuple[int, bool, int]  # sender, whether feedback, number
 RowsTo = tuple[str, int, bool, int]  # vertex, executor, whether feedback, number
@@ -54,6 +54,7 @@ class Hub(threading.Thread):
         self.polls = 0
         self.ended = False
         self.broken: str | None = None
+        self.on_pressure: Callable[[Pressure], None] | None = None
 
     def run(self) -> None:
         """Until `end`."""
@@ -132,15 +133,16 @@ class Hub(threading.Thread):
                 if (report := self.reports.get(target)) is not None and report.number >= number
             }
 
-    def samples(self, timeout_s: float) -> Samples:
-        """What happened since the last call."""
+    def samples(self, timeout_s: float, peek: bool = False) -> Samples:
+        """What happened since the last call that did not just peek."""
         reports = self.poll(timeout_s)
         with self.changed:
             changes = [Change(now, self.sampled.get(who)) for who, now in reports.items()]
-            self.sampled.update(reports)
-            return Samples(
-                time.time(), merge(changes), self.tracker.collect(), len(self.tracker.trees)
-            )
+            sojourn = None
+            if not peek:
+                self.sampled.update(reports)
+                sojourn = self.tracker.collect()
+            return Samples(time.time(), merge(changes), sojourn, len(self.tracker.trees))
 
     @property
     def is_broken(self) -> bool:
@@ -269,6 +271,12 @@ class Hub(threading.Thread):
                 self.failures.append(message)
             case m.Report():
                 self.reports[sender] = message
+            case m.Pressed():
+                hello = self.members.get(sender)
+                if hello is not None and self.on_pressure is not None:
+                    self.on_pressure(
+                        Pressure(hello.vertex, message.rate, message.over_s, message.wait_s)
+                    )
             case m.Traces():
                 hello = self.members.get(sender)
                 self.tracker.note(message, "" if hello is None else hello.vertex)

@@ -61,14 +61,22 @@ class Relocation:
 class Supervisor(threading.Thread):
     """The query, its commits, and what is known about its failures."""
 
-    def __init__(self, plan: Plan, spark: SparkSession, hub: Hub, rest_s: float) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        spark: SparkSession,
+        hub: Hub,
+        rest_s: float,
+        max_sojourn_s: float | None = None,
+    ) -> None:
         super().__init__(name="sojourn-supervisor", daemon=True)
         self.plan, self.spark, self.hub = plan, spark, hub
         self.wanted = {name: spec.processors for name, spec in plan.topology.operators.items()}
         self.committer = Committer(plan.checkpoint, hub)
         self.committed = threading.Condition()
         self.commit_s = plan.settings.commit_s
-        self.rest_s = rest_s  # how long tuples wait at each executor at most
+        self.rest_s = rest_s  # how long tuples gather at each executor at most
+        self.max_sojourn_s = max_sojourn_s  # the target
         self.safe_s = time.monotonic()  # everything done before this time is committed
         self.query: StreamingQuery | None = None
         self.clock: Clock  # of the query
@@ -187,6 +195,7 @@ class Supervisor(threading.Thread):
             self.justice.suspects,
             self.justice.guilty(record.number),
             self.rest_s,
+            self.max_sojourn_s,
             self.committer.zero_s,
         )
         self.clock = Clock(self.spark, tasks[0].partitions)

@@ -30,6 +30,7 @@ from sojourn.engine.wire.bundle import FIRST_TOLD, Bundle, Link, Seal
 from sojourn.engine.wire.channel import ChannelClient
 from sojourn.engine.wire.spec import ExecutorSpec, boot_id, identity
 from sojourn.engine.worker.host import ask_for_worker, start_host
+from sojourn.pressure import QueueWatch, RateWatch
 
 _BACKLOG_BYTES = 1 << 20
 _FINISH_S = 10.0
@@ -91,6 +92,7 @@ class ElasticExecutor:
         self.exhausted = spec.kind != "source"
         self.finish_at: float | None = None
         self.full = False
+        self.rate_watch, self.queue_watch = RateWatch(), QueueWatch(spec.max_sojourn_s)
         self.credit = Credit(self.emitter)
         self.receiver = Receiver(self.loop, listener, spec.secret, seal, self._arrived)
         self.commits = Commits(
@@ -163,6 +165,7 @@ class ElasticExecutor:
             self.emitter.flush(self.receiver.task, self.workers.answer_soon)
             self.tracing.send()
             self._hold_back()
+            self._watch_queue()
             if self.workers.processors != self.meter.processors:
                 self.meter.employs(self.workers.processors, time.monotonic())
             self.channel.receive(self._command)
@@ -237,6 +240,15 @@ class ElasticExecutor:
             full = full and not self.workers.hold
             self.loop.pause(task, full or not self.receiver.open)
 
+    def _watch_queue(self) -> None:
+        """Tell control of a queue that is too long for its target."""
+        workers = self.workers
+        if workers.hold:
+            return
+        wait_s = self.queue_watch.look(workers.waiting, workers.processors, workers.service_s)
+        if wait_s is not None:
+            self.channel.send(m.Pressed(None, 0.0, wait_s))
+
     # workers
 
     def _start_worker(self) -> Link:
@@ -285,6 +297,9 @@ class ElasticExecutor:
             case m.Fed():
                 self.meter.read(message.read, message.gap_s, message.gap_s2)
                 self.meter.schedule(message.intended_s, time.monotonic())
+                risen = self.rate_watch.add(message.read, message.intended_s)
+                if risen is not None:
+                    self.channel.send(m.Pressed(*risen, 0.0))
                 self.meter.shed += message.shed
                 self.credit.used(worker, message.more)
                 self._emit(worker, message.groups)
@@ -353,8 +368,9 @@ class ElasticExecutor:
                 self.wanted = message.processors
                 if self.workers.all and not self.workers.hold:
                     self._resize()
-            case m.Rest():
+            case m.Aim():
                 self.emitter.max_rest_s = message.max_rest_s
+                self.queue_watch.max_sojourn_s = message.max_sojourn_s
             case m.Poll():
                 self.tracing.flush()
                 self.channel.send(report(self, message.number))

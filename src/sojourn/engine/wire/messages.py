@@ -301,6 +301,15 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     shards: dict[int, int] | None = None
 
 
+class Pressed(msgspec.Struct, array_like=True, tag="pressed"):
+    """What control should know at once: the rate of a source has risen, or tuples that come now
+    will wait for long."""
+
+    rate: float | None
+    over_s: float
+    wait_s: float
+
+
 class Traces(msgspec.Struct, array_like=True, tag="traces"):
     """Trees begun and tuples of them processed."""
 
@@ -385,6 +394,7 @@ ToDriver = (
     | BatchEnded
     | AskTime
     | Report
+    | Pressed
     | Traces
     | Feedback
     | Text
@@ -399,10 +409,11 @@ ToDriver = (
 # Driver to executor
 
 
-class Rest(msgspec.Struct, array_like=True, tag="rest"):
-    """How long tuples may wait for others at an executor from now on."""
+class Aim(msgspec.Struct, array_like=True, tag="aim"):
+    """How long tuples may wait for others at an executor from now on, and the target."""
 
     max_rest_s: float
+    max_sojourn_s: float | None
 
 
 class Resize(msgspec.Struct, array_like=True, tag="resize"):
@@ -481,7 +492,7 @@ class Finish(msgspec.Struct, array_like=True, tag="finish"):
 
 ToExecutor = (
     Welcome
-    | Rest
+    | Aim
     | Resize
     | Poll
     | StopSource
