@@ -43,7 +43,7 @@ from sojourn.engine.wire import messages
 from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
 from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker import code, feeder, router, values, worker
-from sojourn.ports import Allocation, Sample, Samples, Sojourn
+from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings, EngineSettings
 from sojourn.wiring import control_loop, settings_for
@@ -182,7 +182,7 @@ def steady(spark: SparkSession, quick: bool) -> dict[str, Any]:
             "changes_in_the_first_minute": len(summary.changes) - len(late),
             "changes_after": len(late),
             "reasons": [r.decision.reason for r in late],
-            "within_target": f"{summary.within_target} of {summary.ready}",
+            "within_target": f"{summary.within_target} of {summary.intervals}",
             "mean_ms": (summary.mean_sojourn_s or 0) * 1e3,
         }
     return {
@@ -348,8 +348,9 @@ class Still:
     def __init__(self, names: list[str]) -> None:
         self.names = names
         self.time_s = 1000.0
+        self.on_pressure: Callable[[Pressure], None] | None = None
 
-    def samples(self) -> Samples:
+    def samples(self, peek: bool = False) -> Samples:  # noqa: ARG002
         """The same again, later."""
         self.time_s += 5
         vertices = {"in": self._sample("in", {self.names[0]: 500})}

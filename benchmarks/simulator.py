@@ -175,7 +175,7 @@ def day(quick: bool) -> dict[str, Any]:
         "seconds_a_day": seconds * 24 / hours,
         "mean_sojourn_s": summary.mean_sojourn_s,
         "mean_processors": summary.mean_processors,
-        "within_target": f"{summary.within_target} of {summary.ready}",
+        "within_target": f"{summary.within_target} of {summary.intervals}",
         "changes": len(summary.changes),
         "bounds": {"seconds_a_day": 60.0},
     }

@@ -124,7 +124,7 @@ class Lab:
     @contextmanager
     def running(
         self, shape: Shape, allocation: Mapping[str, int]
-    ) -> Iterator[tuple[Any, Callable[[float], None]]]:
+    ) -> Iterator[tuple[Any, Callable[[float], object]]]:
         """A started engine, and how to let time pass for it."""
         if self.engine == "simulator":
             simulated = SimulatedEngine(

@@ -95,12 +95,13 @@ class Sojourn:
 
 @dataclass(frozen=True)
 class Samples:
-    """Everything measured over one interval."""
+    """Everything measured over one interval. `commits` counts those made since the start."""
 
     time_s: float
     vertices: Mapping[str, Sample]
     sojourn: Sojourn | None
     open_trees: int
+    commits: int = 0
 
 
 def scv_of(count: int, total: float, squares: float) -> float | None:

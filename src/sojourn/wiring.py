@@ -297,8 +297,7 @@ class Running:
         return Summary(
             topology=self.topology.name,
             seconds=time.monotonic() - self._began_s,
-            ticks=0,
-            ready=0,
+            intervals=0,
             within_target=None,
             mean_sojourn_s=None,
             mean_processors=float(processors),

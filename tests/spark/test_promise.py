@@ -51,7 +51,7 @@ def test_a_load_step_is_answered_and_nothing_lost(spark: SparkSession, tmp_path:
     assert sorted(results(tmp_path / "out")) == list(range(1000))
     shape, written = read_journal(journal)
     again = list(replay(shape, written, {}))
-    assert len(again) == summary.ticks
+    assert len([r for r in again if not r.record.pressures]) == summary.intervals
     assert not [r.record.number for r in again if r.differs]
 
 
@@ -84,7 +84,7 @@ t.sink("out", sj.sinks.jsonl(sys.argv[-1]), t.operator("nap", nap, numbers))
 if __name__ == "__main__":
     spark = SparkSession.builder.getOrCreate() if sys.argv[1] == "own" else None
     summary = sj.run(t, spark=spark)
-    print("target kept in", summary.within_target, "of", summary.ready, flush=True)
+    print("target kept in", summary.within_target, "of", summary.intervals, flush=True)
     if spark is not None:
         print("then", spark.range(5).count(), spark.conf.get("spark.sql.codegen.wholeStage"))
 """
@@ -162,7 +162,7 @@ def test_a_target_can_be_changed_and_processors_are_the_loops(
         with pytest.raises(InputError, match="there is no option 'max_sojurn'"):
             running.change(max_sojurn="1s")  # type: ignore[call-arg]
         assert not running.wait(0.1)
-    assert running.summary.ticks > 0
+    assert running.summary.intervals > 0
 
 
 def test_without_a_target_nothing_is_controlled(spark: SparkSession, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_without_a_target_nothing_is_controlled(spark: SparkSession, tmp_path: P
             running.change(max_sojourn="1s")
         assert running.wait()
     summary = running.stop()
-    assert (summary.ticks, summary.most_processors, summary.restarts) == (0, 1, 0)
+    assert (summary.intervals, summary.most_processors, summary.restarts) == (0, 1, 0)
     assert not running.await_idle(0)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import sojourn as sj
-from sojourn.ports import Engine
+from sojourn.ports import Engine, Pressure
 
 SERVICE_S = 0.01
 
@@ -52,4 +52,14 @@ def check(engine: Engine, let_pass: Callable[[float], object]) -> None:
     engine.resize({"work": 5})
     let_pass(2.0)
     assert engine.allocation() == {"work": 5}
-    assert engine.samples().vertices["work"].wanted == 5
+    peeked = engine.samples(peek=True)
+    assert peeked.sojourn is None
+    let_pass(1.0)
+    later = engine.samples()
+    assert later.vertices["work"].wanted == 5
+    assert later.vertices["work"].served >= peeked.vertices["work"].served > 50  # it counts again
+    told: list[Pressure] = []
+    engine.on_pressure = told.append
+    engine.resize({"work": 2})
+    let_pass(1.0)
+    assert told == []

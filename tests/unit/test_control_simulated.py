@@ -65,7 +65,7 @@ def test_steady_load_changes_next_to_nothing_in_an_hour(
     summary = pair(ORDERS, counts, arrivals, seed, max_sojourn_s=target_s).run()
     assert len(late(summary, 300)) <= 1
     assert summary.within_target is not None
-    assert summary.within_target > 0.95 * summary.ready
+    assert summary.within_target > 0.95 * summary.intervals
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -121,7 +121,7 @@ def test_what_is_no_longer_needed_is_given_back() -> None:
     assert {change.action for change in summary.changes} == {"remove"}
     assert sum(summary.changes[-1].after.values()) <= 4
     assert summary.within_target is not None
-    assert summary.within_target > 0.95 * summary.ready
+    assert summary.within_target > 0.95 * summary.intervals
 
 
 @pytest.mark.parametrize("seed", range(3))

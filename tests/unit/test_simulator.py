@@ -13,6 +13,7 @@ import pytest
 
 import sojourn as sj
 from sojourn.errors import InputError
+from sojourn.ports import Pressure
 from sojourn.queueing import Network, Station, traffic
 from sojourn.settings import EngineSettings, SimulatorSettings
 from sojourn.simulator import Distribution, OperatorLoad, SimulatedEngine, SourceLoad, Workload
@@ -452,3 +453,28 @@ def test_impossible_distributions_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_what_cannot_wait_is_told_before_the_time_is_up() -> None:
+    t = sj.Topology("pressed")
+    source = t.source("source", sj.sources.paced(lambda n: n, rate=1.0))
+    t.sink("out", sj.sinks.console(), t.operator("work", same, source, processors=2))
+    load = Workload(
+        {"work": OperatorLoad(Distribution("exponential", 0.02))},
+        {"source": SourceLoad(((20.0, 40.0), (20.0, 400.0)))},
+    )
+    simulated = SimulatedEngine(t, load, SimulatorSettings(), EngineSettings(), max_sojourn_s=0.2)
+    assert not simulated.advance(30.0)  # nobody listens
+    simulated = SimulatedEngine(t, load, SimulatorSettings(), EngineSettings(), max_sojourn_s=0.2)
+    told: list[Pressure] = []
+    simulated.on_pressure = told.append
+    assert simulated.advance(30.0)
+    assert 20.0 < simulated.now_s < 20.5
+    assert told[0].vertex == "source"
+    assert told[0].rate is not None
+    assert told[0].rate > 200
+    while simulated.advance(30.0):
+        pass
+    assert [p.vertex for p in told] == ["source", "work"]
+    assert told[1].wait_s > 0.1
+    assert simulated.now_s == 30.0

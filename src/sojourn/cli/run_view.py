@@ -121,12 +121,12 @@ def print_summary(summary: Summary) -> None:
     """The run in words."""
     typer.echo()
     typer.echo(
-        f"{summary.topology}: {told(summary.seconds)} under control, {summary.ticks} intervals"
+        f"{summary.topology}: {told(summary.seconds)} under control, {summary.intervals} intervals"
     )
-    if summary.within_target is not None and summary.ready:
-        share = summary.within_target / summary.ready
+    if summary.within_target is not None and summary.intervals:
+        share = summary.within_target / summary.intervals
         typer.echo(
-            f"  within the target in {summary.within_target} of {summary.ready} ({share:.0%})"
+            f"  within the target in {summary.within_target} of {summary.intervals} ({share:.0%})"
         )
     if summary.mean_sojourn_s is not None:
         typer.echo(f"  mean sojourn {told(summary.mean_sojourn_s)}")

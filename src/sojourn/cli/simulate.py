@@ -204,9 +204,9 @@ def _show_replications(found: "dict[int, Summary]", as_json: bool) -> None:
         "processors": [s.mean_processors for s in found.values()],
         "changes": [float(len(s.changes)) for s in found.values()],
         "within target": [
-            s.within_target / s.ready
+            s.within_target / s.intervals
             for s in found.values()
-            if s.within_target is not None and s.ready
+            if s.within_target is not None and s.intervals
         ],
     }
     spreads = {name: Spread.of(of) for name, of in values.items() if of}

@@ -119,8 +119,8 @@ class Sweep:
             if point not in self.results
         }
         for point, summary in in_parallel(jobs, progress) if jobs else ():
-            ready = summary.ready or 1
-            within = None if summary.within_target is None else summary.within_target / ready
+            intervals = summary.intervals or 1
+            within = None if summary.within_target is None else summary.within_target / intervals
             self.results[point] = found = Result(
                 point,
                 summary.mean_sojourn_s,

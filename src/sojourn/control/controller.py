@@ -73,6 +73,16 @@ class Record:
         return metric_of(self.measure.sojourn, self.settings.percentile)
 
     @property
+    def within_target(self) -> bool | None:
+        """Whether the target was kept in the interval. It was not if tuples were under way and none
+        was completed. None without a target, or if the tick was urgent and ends no interval."""
+        target = self.settings.max_sojourn_s
+        if target is None or self.pressures:
+            return None
+        value = metric_of(self.samples.sojourn, self.settings.percentile)
+        return self.samples.open_trees == 0 if value is None else value <= target
+
+    @property
     def change(self) -> Change:
         """What is remembered about the change once it is made."""
         return Change(
@@ -84,6 +94,7 @@ class Record:
             rate=0.0 if self.measure is None else self.measure.external_rate,
             kept_up=self.kept_up,
             reviewed=self.decision.forced,
+            short=self.decision.short,
         )
 
 
@@ -111,7 +122,7 @@ class Controller:
         found = measured(
             samples, before.before_s, shape.known, settings, before.number == 0, pressures
         )
-        situation = modelled(found, now_s, limits, before, settings, pressures)
+        situation = modelled(found, now_s, limits, before, settings, pressures, samples.commits)
         decision = POLICIES[settings.policy](situation)
         self.memory = remembered(situation, decision)
         record = Record(

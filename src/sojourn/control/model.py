@@ -31,6 +31,7 @@ def modelled(
     memory: Memory,
     settings: ControlSettings,
     pressures: tuple[Pressure, ...] = (),
+    commits: int = 0,
 ) -> Situation | Blind:
     """The situation, as far as the interval shows it."""
     if isinstance(found, NotReady):
@@ -42,6 +43,7 @@ def modelled(
     if isinstance(network, NotReady):
         return Blind(now_s, found, past, limits, memory, settings, pressures, network)
     excess = {n: _excess(latest.operators[n].queue, network.stations[n]) for n in memory.wanted}
+    to_come = _to_come(latest, excess)
     drain_s = max(_DRAIN_S, settings.interval_s)
     return Situation(
         now_s=now_s,
@@ -55,7 +57,9 @@ def modelled(
         smooth=smooth,
         network=network,
         excess=excess,
-        draining=_draining(network, _to_come(latest, excess), limits, drain_s),
+        to_come=to_come,
+        draining=_draining(network, to_come, limits, drain_s),
+        commits=commits,
     )
 
 

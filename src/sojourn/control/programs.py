@@ -1,12 +1,15 @@
 """Which allocation: DRS's two programs, with the limits of operators and the learned bias, and what
 to do where neither has an answer. Fed by a situation; feeds `decide`. Pure."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from sojourn.control.situation import Situation
 from sojourn.queueing.allocation import Plan, assign_processors, min_processors
+from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import Network
+from sojourn.queueing.walk import Walk
 from sojourn.units import format_duration as told
 
 
@@ -29,9 +32,16 @@ def fewest(
             plan = min_processors(network, inner, percentile, minimum, maximum)
             if plan.feasible:
                 return plan, note
-    plan = min_processors(network, 1.1 * bound, percentile, minimum, maximum)
-    shortest = told(bias.correct(bound, bound))
-    return plan, f"; {told(target_s)} is out of reach: tuples take {shortest} without any waiting"
+    shortest_s = bias.correct(bound, bound)
+    why = f"{told(target_s)} is out of reach with as many processors as operators may have"
+    if shortest_s >= target_s:
+        why = (
+            f"{told(target_s)} is out of reach: tuples take {told(shortest_s)} without any waiting"
+        )
+        plan = min_processors(network, 1.1 * bound, percentile, minimum, maximum)
+        if plan.feasible:
+            return plan, f"; {why}"
+    return Plan(reason=Walk(network, minimum, maximum).obstacle or why), ""
 
 
 def assigned(
@@ -59,13 +69,21 @@ def evenly(s: Situation) -> dict[str, int]:
     load = {name: s.network.stations[name].offered_load for name in s.wanted}
     best = least if s.most is not None else {n: max(k, s.current[n]) for n, k in least.items()}
     while s.most is None or sum(best.values()) < s.most:
-        open_to = [n for n in best if best[n] < s.limits.most(n)]
+        open_to = [n for n in best if best[n] < min(s.limits.most(n), _useful(s.network, n))]
         if s.most is None:
             open_to = [n for n in open_to if max(load[n], s.draining[n] - 1) >= best[n]]
         if not open_to:
             break
         best[max(open_to, key=lambda n: load[n] / best[n])] += 1
     return best
+
+
+def _useful(network: Network, name: str) -> float:
+    """Processors that can help an operator, if it cannot keep up. One shard is never spread over
+    several."""
+    station = network.stations[name]
+    useful = station.useful if isinstance(station, KeyedStation) else None
+    return math.inf if useful is None else useful
 
 
 def operators_of(s: Situation, plan: Plan) -> dict[str, int]:

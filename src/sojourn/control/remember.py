@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from sojourn.control.chronic import LONG_S
 from sojourn.control.measure import Measure
 from sojourn.control.review import is_judged, is_worse
 from sojourn.control.situation import (
@@ -18,6 +19,7 @@ from sojourn.control.situation import (
     Situation,
 )
 
+_SHORT = 6.0  # times the hold-off; what was not enough took minutes to be found out
 _LEARN_S = 5.0  # between two intervals that are learned from
 _ENOUGH_TREES = 10  # the fewest in an interval that is learned from
 _STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)  # no change is under way
@@ -64,6 +66,9 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
         behind=s.behind,
         idle_since_s=None,
         stirred_s=_stirred_s(s, decision),
+        tried=tuple(t for t in s.tried if t.time_s > s.now_s - LONG_S),
+        commits=s.commits,
+        cost_s=_cost_s(s),
         **_learned(s, decision),
     )
 
@@ -78,6 +83,9 @@ def adopted(
     if change.action is Action.ROLL_BACK and undone is not None:
         until_s = change.time_s + hold_off_s
         rejected = (*rejected, Rejected(change.before, undone.action, undone.rate, until_s))
+    if change.short:
+        until_s = change.time_s + _SHORT * hold_off_s
+        rejected = (*rejected, Rejected(change.before, Action.REMOVE, change.rate, until_s))
     return replace(
         memory,
         wanted=dict(allocation),
@@ -89,6 +97,7 @@ def adopted(
         retries=memory.retries + 1 if change.action is Action.RETRY else 0,
         low_since_s=None,
         enough={},
+        tried=(),
     )
 
 
@@ -102,12 +111,31 @@ def _low_since_s(s: Situation, decision: Decision) -> float | None:
 def _judged(s: Situation, decision: Decision) -> Change | None:
     """The last change, with the interval's verdict on it."""
     change = s.memory.change
+    if change is not None and s.missed and _is_ours(s, change):
+        change = replace(change, cost_s=change.cost_s + s.latest.interval_s)
     if change is None or change.reviewed or decision.action is Action.SETTLING:
         return change
     if not is_judged(s, change):
         return change
     worse = is_worse(s, change)
     return replace(change, worse=change.worse + worse, reviewed=not worse)
+
+
+def _is_ours(s: Situation, change: Change) -> bool:
+    """Whether a miss in this interval may be due to a change that was not forced upon us."""
+    recent = s.now_s - change.time_s <= s.settings.reach_s
+    return change.action in (Action.MOVE, Action.REMOVE) and change.kept_up and recent
+
+
+def _cost_s(s: Situation) -> float:
+    """For how long a change of ours has the target missed, by those so far: halfway from what was
+    known to what the last one has cost, once that is over."""
+    change, before = s.memory.change, s.memory.cost_s
+    if change is None or change.action not in (Action.MOVE, Action.REMOVE):
+        return before
+    over_s = s.now_s - change.time_s - s.settings.reach_s
+    just_over = 0 < over_s <= s.latest.interval_s
+    return (before + change.cost_s) / 2 if just_over else before
 
 
 def _stirred_s(s: Situation, decision: Decision) -> float | None:

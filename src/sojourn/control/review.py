@@ -95,13 +95,15 @@ def restrained(s: Situation, found: Decision) -> Decision:
 def _too_fresh(s: Situation, found: Decision) -> str:
     if found.action is Action.ROLL_BACK or _rescues(s, found):
         return ""
-    return too_recent(s)
+    ours = found.action in (Action.MOVE, Action.REMOVE) and not found.forced
+    return too_recent(s, s.patience_s if ours else 0.0)
 
 
-def too_recent(s: Situation) -> str:
-    """That the last change was made less than `change.interval` ago, in words; nothing if not."""
-    change = s.memory.change
-    left_s = 0.0 if change is None else s.settings.change_interval_s - (s.now_s - change.time_s)
+def too_recent(s: Situation, least_s: float = 0.0) -> str:
+    """That the last change was made less than `change.interval`, or than so many seconds, ago, in
+    words; nothing if not."""
+    change, least_s = s.memory.change, max(s.settings.change_interval_s, least_s)
+    left_s = 0.0 if change is None else least_s - (s.now_s - change.time_s)
     return f"the last change is too recent ({told(left_s)} to go)" if left_s > 0 else ""
 
 
@@ -136,7 +138,14 @@ def _rolled_back(s: Situation, found: Decision) -> str:
             and not _more_arrive(s, rejected.rate)
             and s.total(found.allocation) >= s.total(rejected.allocation)
         )
-        if same or more:
+        # If so many were not enough, fewer are not enough either while the load is the same.
+        fewer = (
+            found.action is Action.REMOVE
+            and rejected.action is Action.REMOVE
+            and MORE * s.latest.external_rate > rejected.rate
+            and s.total(found.allocation) <= s.total(rejected.allocation)
+        )
+        if same or more or fewer:
             left = told(rejected.until_s - s.now_s)
-            return f"that was rolled back and is not tried again for {left}"
+            return f"that was tried before and is not tried again for {left}"
     return ""

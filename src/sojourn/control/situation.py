@@ -13,6 +13,7 @@ from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
 
+_PAYS = 20.0  # times as long as a change costs, it must pay
 RETRIES = 3  # how often a change that does not come is asked for again
 
 
@@ -29,6 +30,7 @@ class Action(StrEnum):
     MOVE = "move"
     ROLL_BACK = "roll back"
     RETRY = "retry"
+    CHRONIC = "chronic"
 
 
 ACTING = frozenset({Action.ADD, Action.REMOVE, Action.MOVE, Action.ROLL_BACK, Action.RETRY})
@@ -38,7 +40,9 @@ ACTING = frozenset({Action.ADD, Action.REMOVE, Action.MOVE, Action.ROLL_BACK, Ac
 class Change:
     """A change that was decided: when, from which allocation, and at which external rate; what was
     measured before it and what was expected of it; whether the old allocation kept up. `worse`
-    counts the intervals that speak against it. Once it is `reviewed`, no more are counted."""
+    counts the intervals that speak against it. Once it is `reviewed`, no more are counted. `short`
+    says that what was there before was not enough, though the model saw no need for more. `cost_s`
+    is for how long the target was missed right after it."""
 
     time_s: float
     before: Mapping[str, int]
@@ -49,16 +53,29 @@ class Change:
     kept_up: bool
     worse: int = 0
     reviewed: bool = False
+    short: bool = False
+    cost_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """What was rolled back, at which external rate, and until when it is not tried again."""
+    """What was rolled back or was not enough, at which external rate, and until when it is not
+    tried again."""
 
     allocation: Mapping[str, int]
     action: Action
     rate: float
     until_s: float
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Whether the target was missed in an interval, and whether a commit was made in it or just
+    before."""
+
+    time_s: float
+    missed: bool
+    committed: bool
 
 
 @dataclass(frozen=True)
@@ -81,6 +98,9 @@ class Memory:
     stirred_s: float | None = None  # when something last was in motion
     learned_s: float | None = None  # when the bias last took an interval into account
     bias: Bias = field(default_factory=Bias)
+    tried: tuple[Tried, ...] = ()  # intervals since the last change
+    commits: int = 0  # so far
+    cost_s: float = 0.0  # for how long a change of ours has the target missed
 
 
 @dataclass(frozen=True)
@@ -154,14 +174,16 @@ class Blind(Standing):
 @dataclass(frozen=True)
 class Situation(Standing):
     """All that a decision is based on. `network` has the smoothed rates. `excess` is how many
-    tuples wait at an operator beyond the usual number. `draining` is how many processors work off,
-    within two seconds, what waits and what follows from it."""
+    tuples wait at an operator beyond the usual number; `to_come` adds what follows from those that
+    wait before it. `draining` is how many processors work these off within two seconds."""
 
     latest: Measure
     smooth: Measure
     network: Network
     excess: Mapping[str, float]
+    to_come: Mapping[str, float]
     draining: Mapping[str, int]
+    commits: int  # so far
 
     @property
     def current(self) -> dict[str, int]:
@@ -184,6 +206,18 @@ class Situation(Standing):
         """Whether the target was missed in the interval."""
         value, target = self.metric, self.settings.max_sojourn_s
         return value is not None and target is not None and value > target
+
+    @property
+    def tried(self) -> tuple[Tried, ...]:
+        """Whether the target was missed, interval by interval since the last change."""
+        committed = self.commits > self.memory.commits
+        return (*self.memory.tried, Tried(self.now_s, self.missed, committed))
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait before a change that need not be. Changes may have the target missed for
+        a twentieth of the time at most."""
+        return _PAYS * self.memory.cost_s
 
     @property
     def above(self) -> int:
@@ -224,8 +258,8 @@ class Situation(Standing):
                 arrive = f"{station.arrival_rate:.4g}/s arrive"
                 return f"{name!r} cannot keep up: {arrive}, it serves {each}"
             if count < self.draining[name]:
-                queue = self.latest.operators[name].queue
-                return f"{name!r} cannot work off {queue} waiting tuples in time: it serves {each}"
+                waiting = f"{self.to_come[name]:.0f} tuples that wait or are to come"
+                return f"{name!r} cannot work off {waiting} in time: it serves {each}"
         return ""
 
     @property
@@ -271,7 +305,8 @@ class Decision:
     """What to do and why. `needed` is how many processors it would take, even if there are not that
     many. `expected_s` is the sojourn that the allocation should show from now on. `enough` is an
     allocation of fewer processors that would be enough. `forced` says that there was no choice, so
-    the change is not judged."""
+    the change is not judged. `short` says that what there is falls short, whatever the model says,
+    so it is not gone back to for a while."""
 
     action: Action
     reason: str
@@ -280,6 +315,7 @@ class Decision:
     needed: int | None = None
     enough: Mapping[str, int] | None = None
     forced: bool = False
+    short: bool = False
 
 
 def known(estimate_s: float) -> float | None:

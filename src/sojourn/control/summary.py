@@ -20,12 +20,12 @@ class Happened:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a controlled run was like."""
+    """What a controlled run was like. The target was kept in `within_target` of its
+    `intervals`."""
 
     topology: str
     seconds: float
-    ticks: int
-    ready: int
+    intervals: int
     within_target: int | None
     mean_sojourn_s: float | None
     mean_processors: float
@@ -44,7 +44,7 @@ class Tally:
     def __init__(self) -> None:
         self.first_s: float | None = None
         self.last_s = 0.0
-        self.ticks = self.ready = self.within = 0
+        self.intervals = self.measured = self.within = 0
         self.targeted = False
         self.trees, self.sojourn_s = 0, 0.0
         self.processors = self.most_processors = 0
@@ -54,9 +54,13 @@ class Tally:
         if self.first_s is None:
             self.first_s = record.time_s - record.settings.interval_s
         self.last_s = record.time_s
-        self.ticks += 1
-        if record.measure is not None:
-            self.ready += 1
+        if not record.pressures:
+            self.intervals += 1
+        if record.within_target is not None:
+            self.targeted = True
+            self.within += record.within_target
+        if record.measure is not None and not record.pressures:
+            self.measured += 1
             have = {n: record.measure.operators[n].processors for n in record.wanted}
             self.processors += sum(have.values())
             self.most_processors = max(self.most_processors, sum(have.values()))
@@ -64,10 +68,6 @@ class Tally:
             if sojourn is not None:
                 self.trees += sojourn.count
                 self.sojourn_s += sojourn.mean_s * sojourn.count
-            target = record.settings.max_sojourn_s
-            if target is not None:
-                self.targeted = True
-                self.within += record.metric is not None and record.metric <= target
         if record.applied and record.decision.allocation is not None:
             self.changes.append(
                 Happened(
@@ -83,11 +83,10 @@ class Tally:
         return Summary(
             topology=topology,
             seconds=self.last_s - (self.first_s or 0.0),
-            ticks=self.ticks,
-            ready=self.ready,
+            intervals=self.intervals,
             within_target=self.within if self.targeted else None,
             mean_sojourn_s=self.sojourn_s / self.trees if self.trees else None,
-            mean_processors=self.processors / max(1, self.ready),
+            mean_processors=self.processors / max(1, self.measured),
             most_processors=self.most_processors,
             restarts=restarts,
             changes=tuple(self.changes),

@@ -73,7 +73,7 @@ class KeyedStation(Station):
             return math.inf, math.inf
         mean = square = 0.0
         for share, count in self.spread(k):
-            wait, variance = self._queue(share).wait_moments(1)
+            wait, variance = self.queue_of(share).wait_moments(1)
             mean += count * share * wait
             square += count * share * (variance + wait * wait)
         return mean, max(0.0, square - mean * mean)
@@ -83,7 +83,7 @@ class KeyedStation(Station):
         check_percentile(p)
         if not self.is_stable(k):
             return math.inf
-        queues = [(count * share, self._queue(share)) for share, count in self.spread(k)]
+        queues = [(count * share, self.queue_of(share)) for share, count in self.spread(k)]
         if sum(part * queue.delay_probability(1) for part, queue in queues) <= 1 - p / 100:
             return 0.0
         high = max(queue.wait_percentile(1, p) for _, queue in queues)
@@ -98,7 +98,7 @@ class KeyedStation(Station):
         """How likely a tuple finds its processor busy; 1 if unstable."""
         if not self.is_stable(k):
             return 1.0
-        return sum(n * share * self._queue(share).utilization(1) for share, n in self.spread(k))
+        return sum(n * share * self.queue_of(share).utilization(1) for share, n in self.spread(k))
 
     def costs(
         self, k: int, mean_weight: float, variance_weight: float = 0.0, square_weight: float = 0.0
@@ -111,7 +111,7 @@ class KeyedStation(Station):
             yield cost + square_weight * wait * (wait + 2 * service)
             k += 1
 
-    def _queue(self, share: float) -> Station:
+    def queue_of(self, share: float) -> Station:
         """The queue of one processor. What is taken from a stream at random is the more like a
         Poisson stream the less is taken."""
         return Station(
@@ -128,7 +128,7 @@ def bound(station: Station) -> str:
         return ""
     return (
         f"one shard brings {station.hot[0] * station.arrival_rate:.4g}/s, and a processor does "
-        f"{station.service_rate:.4g}/s"
+        f"{station.service_rate:.4g}/s; split that shard's key"
     )
 
 

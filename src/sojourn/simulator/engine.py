@@ -62,7 +62,7 @@ class SimulatedEngine:
         self.now_s = 0.0
         self.sampled_s = 0.0
         self.stalled_until_s = 0.0
-        self.restarts = 0
+        self.restarts = self.batches = 0
         self.trees = Trees(_senders(topology))
         self.sojourns: list[Times] = []
         self.wanted = {name: spec.processors for name, spec in topology.operators.items()}
@@ -153,7 +153,7 @@ class SimulatedEngine:
         if peek:
             return Samples(self.now_s, vertices, None, self.trees.count)
         self.sampled_s = self.now_s
-        for name, station in self.stations.items():
+        for station in self.stations.values():
             station.counts = Counts()
         self.counts = {name: Counts() for name in self.counts}
         done = np.sort(np.concatenate(self.sojourns)) if self.sojourns else np.empty(0)
@@ -161,7 +161,7 @@ class SimulatedEngine:
         self._forget_committed(self.now_s - self.now_s % self.commit_s)
         critical = self.trees.paths.collect()
         sojourn = replace(Sojourn.of(done.tolist()), critical=critical) if len(done) else None
-        return Samples(self.now_s, vertices, sojourn, self.trees.count)
+        return Samples(self.now_s, vertices, sojourn, self.trees.count, self.batches)
 
     def allocation(self) -> dict[str, int]:
         """Processors each operator has now."""
@@ -387,7 +387,9 @@ class SimulatedEngine:
     # events
 
     def _end_batch(self) -> None:
-        """End a batch of Spark's: all is committed, and tuples are stalled."""
+        """End a batch of Spark's: all is committed, and tuples are stalled. Commits within a batch
+        stall nothing, so that only these are counted."""
+        self.batches += 1
         self._stall(self.settings.stall_s)
         self._forget_committed(self.now_s)
         self._at(self.now_s + self.batch_s, self._end_batch)

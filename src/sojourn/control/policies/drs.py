@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sojourn.control.chronic import chronic
 from sojourn.control.measure import metric_of
 from sojourn.control.programs import assigned, busier, evenly, fewest, operators_of, within
 from sojourn.control.review import made_worse, restrained, unfinished
@@ -105,9 +106,34 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         if fewer is not None:
             return fewer
     found = _move(s, measured, target_s, expected)
+    if found.action is Action.HOLD:
+        found = _chronic(s, target_s) or found
     if found.action is Action.HOLD and s.limits.capacity is not None:
         return replace(found, needed=_room(s, target_s, s.limits.capacity))
     return found
+
+
+def _chronic(s: Situation, target_s: float) -> Decision | None:
+    """All seems well, but the target is missed again and again. More processors help if tuples
+    wait; else say what would."""
+    found = chronic(s, target_s)
+    if found is None:
+        return None
+    why = f"{found.often}: {found.cause}"
+    expected = known(s.estimate(s.network, s.current))
+    if not found.busy:
+        return Decision(Action.CHRONIC, f"{why}; {found.remedy}", expected_s=expected)
+    total = s.total(s.current)
+    if s.most is not None and total >= s.most:
+        reason = f"{why}; the limit is {s.most} processors"
+        return Decision(Action.CHRONIC, reason, expected_s=expected, needed=total + 1)
+    best = operators_of(s, assigned(s, s.network, total + 1, s.current))
+    if best == s.current:
+        reason = f"{why}; one more processor would not help"
+        return Decision(Action.CHRONIC, reason, expected_s=expected)
+    then = known(s.estimate(s.network, best))
+    reason = f"{why}: {s.from_to(best)}"
+    return Decision(Action.ADD, reason, best, then, s.total(best), short=True)
 
 
 def _room(s: Situation, target_s: float, capacity: int) -> int:
@@ -151,6 +177,9 @@ def _at_once(s: Situation) -> Decision:
         found = _add(s, target_s, why, _risen(s))
         if found.action is Action.ADD:
             return restrained(s, found)
+    if expected > target_s:
+        reason = f"{s.pressing}; but all operators keep up, so this waits for the next interval"
+        return Decision(Action.WAIT, reason, expected_s=known(expected))
     reason = f"{s.pressing}; but {told(expected)} expected is within {told(target_s)}"
     return Decision(Action.HOLD, reason, expected_s=known(expected))
 
@@ -163,6 +192,8 @@ def _risen(s: Situation) -> Network:
 def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
     least = {n: max(s.current[n], s.wanted[n], s.draining[n]) for n in s.wanted}
     plan, note = fewest(s, network, target_s, least)
+    if not plan.feasible:  # then perhaps for no more than is measured
+        plan, note = fewest(s, s.network, target_s, least)
     # `needed` is what is needed for good, without what is needed to work off a backlog.
     lasting, _ = fewest(s, s.network, target_s, None)
     needed = s.total(lasting.allocation) if lasting.feasible else None
@@ -207,7 +238,8 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
     if low is not None:
         why = f"{what_of(s.settings.percentile)} {told(smooth)} is below {told(low)}"
     since = s.memory.low_since_s
-    left = s.settings.quiet_s - (0.0 if since is None else s.now_s - since)
+    quiet_s = max(s.settings.quiet_s, s.patience_s)
+    left = quiet_s - (0.0 if since is None else s.now_s - since)
     if left > 0:
         reason = f"{why}; some are given back if that lasts another {told(left)}"
         expected = known(s.estimate(s.network, s.current))

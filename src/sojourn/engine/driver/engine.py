@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -116,7 +117,7 @@ class SparkEngine:
         """What happened since the last call, per vertex and for whole trees. While the topology
         restarts after a failure, vertices may be missing."""
         self.check()
-        return self.hub.samples(ANSWER_S, peek)
+        return replace(self.hub.samples(ANSWER_S, peek), commits=self.committed)
 
     @property
     def on_pressure(self) -> Callable[[Pressure], None] | None:

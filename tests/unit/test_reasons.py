@@ -1,0 +1,398 @@
+"""Every reason is true: each part of it is held against the numbers that the decision was based on,
+over simulated runs that differ in shape, load, target and limits. What no rule knows fails."""
+
+# ruff: noqa: ARG001  # all rules are called in the same way
+
+import itertools
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import sojourn as sj
+from sojourn.control.measure import metric_of
+from sojourn.control.policies import POLICIES
+from sojourn.control.policies.drs import drs
+from sojourn.control.situation import Action, Blind, Decision, Situation
+from sojourn.queueing.network import what_of
+from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
+from sojourn.simulate import Simulation
+from sojourn.simulator import Distribution, OperatorLoad, SourceLoad, Workload
+from sojourn.units import format_duration as told
+
+TIME = r"[\d.]+ (?:µs|ms|s|min|h)(?: [\d.]+ (?:µs|ms|s|min))?"
+NAME = r"'(\w+)'"
+RATE = r"([\d.e+]+)/s"
+Rule = Callable[[Situation, Decision, Any], bool]
+
+
+def station(s: Situation, name: str) -> Any:
+    return s.network.stations[name]
+
+
+def target(s: Situation) -> float:
+    assert s.settings.max_sojourn_s is not None
+    return s.settings.max_sojourn_s
+
+
+def after(s: Situation, d: Decision) -> Mapping[str, int]:
+    changed = {name: int(count) for name, _, count in CHANGE.findall(d.reason)}
+    return d.allocation or d.enough or s.current | changed
+
+
+def since_change(s: Situation) -> float:
+    assert s.memory.change is not None
+    return s.now_s - s.memory.change.time_s
+
+
+def above(s: Situation, d: Decision, m: Any) -> bool:
+    value = s.metric
+    return (
+        value is not None
+        and m[1] == what_of(s.settings.percentile)
+        and (m[2], m[3]) == (told(value), told(target(s)))
+        and value > target(s)
+    )
+
+
+def within(s: Situation, d: Decision, m: Any) -> bool:
+    value = s.metric
+    same = (m[1], m[3]) == (what_of(s.settings.percentile), told(target(s)))
+    return same and value is not None and m[2] == told(value) and value <= target(s)
+
+
+def low(s: Situation, d: Decision, m: Any) -> bool:
+    value, least = metric_of(s.smooth.sojourn, s.settings.percentile), s.settings.min_sojourn_s
+    return value is not None and least is not None and value < least and m[3] == told(least)
+
+
+def unstable(s: Situation, d: Decision, m: Any) -> bool:
+    one = station(s, m[1])
+    return (
+        m[2] == f"{one.arrival_rate:.4g}"
+        and m[4] == f"{one.service_rate:.4g}"
+        and int(m[3]) == s.current[m[1]]
+        and not one.is_stable(int(m[3]))
+    )
+
+
+def backlogged(s: Situation, d: Decision, m: Any) -> bool:
+    one, count = station(s, m[1]), int(m[3])
+    rate = one.arrival_rate + s.to_come[m[1]] / max(2.0, s.settings.interval_s)
+    return (
+        m[2] == f"{s.to_come[m[1]]:.0f}"
+        and count == s.current[m[1]]
+        and (rate >= count * one.service_rate or s.draining[m[1]] > count)
+    )
+
+
+def waits(s: Situation, d: Decision, m: Any) -> bool:
+    return int(m[1]) == s.latest.operators[m[2]].queue and s.excess[m[2]] > 0
+
+
+def no_tree(s: Situation, d: Decision, m: Any) -> bool:
+    return s.latest.sojourn is None
+
+
+def nothing_waits(s: Situation, d: Decision, m: Any) -> bool:
+    return not any(x > 0 for x in s.excess.values())
+
+
+def one_more(s: Situation, d: Decision, m: Any) -> bool:
+    best = after(s, d)
+    none_lost = all(best[n] >= k for n, k in s.current.items())
+    return none_lost and s.total(best) == s.total(s.current) + 1
+
+
+def floor(s: Situation, d: Decision, m: Any) -> bool:
+    bound = s.network.bound(s.settings.percentile)
+    return m[1] == told(target(s)) and s.memory.bias.correct(bound, bound) >= target(s) * 0.99
+
+
+def too_few(s: Situation, d: Decision, m: Any) -> bool:
+    best = d.allocation or s.current
+    return not all(station(s, n).is_stable(k) for n, k in best.items())
+
+
+def expected(s: Situation, d: Decision, m: Any) -> bool:
+    then = s.estimate(s.network, after(s, d))
+    return m[1] == told(then) and (d.expected_s is None or m[1] == told(d.expected_s))
+
+
+def instead(s: Situation, d: Decision, m: Any) -> bool:
+    return m[1] == told(s.estimate(s.network, s.current))
+
+
+def by_model(s: Situation, d: Decision, m: Any) -> bool:
+    return m[1] == told(s.estimate(s.network, s.current))
+
+
+def expected_now(s: Situation, d: Decision, m: Any) -> bool:
+    value = s.estimate(s.network, s.current)
+    right = value > target(s) if m[2] == "above" else value <= target(s)
+    return (m[1], m[3]) == (told(value), told(target(s))) and right
+
+
+def limited(s: Situation, d: Decision, m: Any) -> bool:
+    return int(m[2]) == s.most and int(m[1]) > int(m[2])
+
+
+def in_use(s: Situation, d: Decision, m: Any) -> bool:
+    return int(m[1]) == s.total(s.current) > int(m[2]) == s.most
+
+
+def fresh(s: Situation, d: Decision, m: Any) -> bool:
+    wait_s = max(s.settings.change_interval_s, s.patience_s)
+    return since_change(s) < wait_s and d.action is Action.WAIT
+
+
+def chronic(s: Situation, d: Decision, m: Any) -> bool:
+    tried = [t for t in s.tried if t.time_s > s.now_s - 180]
+    share = sum(t.missed for t in tried) / len(tried)
+    return share >= 0.1 and m[1] == f"{share:.0%}"
+
+
+def busy(s: Situation, d: Decision, m: Any) -> bool:
+    return m[2] == f"{station(s, m[1]).utilization(s.current[m[1]]):.0%}"
+
+
+def moved(s: Situation, d: Decision, m: Any) -> bool:
+    return s.total(after(s, d)) == s.total(s.current)
+
+
+def fewer(s: Situation, d: Decision, m: Any) -> bool:
+    return m[1] == told(target(s)) and s.total(after(s, d)) < s.total(s.current)
+
+
+def presses(s: Situation, d: Decision, m: Any) -> bool:
+    return any(p.vertex == m[1] and f"{p.rate:.4g}" == m[2] for p in s.pressures)
+
+
+def will_wait(s: Situation, d: Decision, m: Any) -> bool:
+    return any(p.vertex == m[2] and told(p.wait_s) == m[1] for p in s.pressures)
+
+
+def behind(s: Situation, d: Decision, m: Any) -> bool:
+    return m[1] == told(s.latest.backlog_s)
+
+
+def some_so_far(s: Situation, d: Decision, m: Any) -> bool:
+    return (int(m[2]), int(m[3])) == (s.current[m[1]], s.wanted[m[1]]) and m[2] != m[3]
+
+
+def includes(s: Situation, d: Decision, m: Any) -> bool:
+    return since_change(s) < s.latest.interval_s and m[1] == told(since_change(s))
+
+
+def worse(s: Situation, d: Decision, m: Any) -> bool:
+    change = s.memory.change
+    assert change is not None
+    assert change.expected_s is not None
+    assert change.measured_s is not None
+    assert s.metric is not None
+    values = (s.metric, change.expected_s, change.measured_s)
+    return m.groups() == tuple(map(told, values)) and s.metric > 1.3 * max(values[1:])
+
+
+def keep_up(s: Situation, d: Decision, m: Any) -> bool:
+    return d.allocation is None and s.keeps_up
+
+
+def always(s: Situation, d: Decision, m: Any) -> bool:
+    return True
+
+
+def stays(s: Situation, d: Decision, m: Any) -> bool:
+    return d.allocation is None
+
+
+def never_keeps_up(s: Situation, d: Decision, m: Any) -> bool:
+    one = station(s, m[1])
+    return bool(one.hot[0] * one.arrival_rate >= one.service_rate * 0.999)
+
+
+def at_most(s: Situation, d: Decision, m: Any) -> bool:
+    return int(m[1]) == s.most and s.total(s.current) >= int(m[1])
+
+
+RULES: list[tuple[str, Rule]] = [
+    (rf"((?:mean|p[\d.]+) sojourn) ({TIME}) is above ({TIME})", above),
+    (rf"((?:mean|p[\d.]+) sojourn) ({TIME}) is within ({TIME})", within),
+    (rf"((?:mean|p[\d.]+) sojourn) ({TIME}) is below ({TIME})", low),
+    (rf"{NAME} cannot keep up: {RATE} arrive, it serves (\d+) × {RATE}", unstable),
+    (
+        rf"{NAME} cannot work off (\d+) tuples that wait or are to come in time: "
+        rf"it serves (\d+) × {RATE}",
+        backlogged,
+    ),
+    (rf"{NAME} sends {RATE} for {TIME}", presses),
+    (rf"tuples will wait ({TIME}) at {NAME}", will_wait),
+    (rf"(\d+) tuples wait at {NAME}", waits),
+    (rf"sources are ({TIME}) behind", behind),
+    (r"no tuple tree was completed", no_tree),
+    (r"nothing waits", nothing_waits),
+    (r"the model sees no need, so one more goes where it helps most", one_more),
+    (rf"({TIME}) is out of reach: tuples take {TIME} without any waiting", floor),
+    (rf"{TIME} is out of reach with as many processors as operators may have", always),
+    (
+        rf"operator {NAME} cannot keep up with any number of processors: one shard brings {RATE}, "
+        rf"and a processor does {RATE}; split that shard's key",
+        never_keeps_up,
+    ),
+    (
+        rf"operator {NAME} is unstable: {RATE} at {RATE} per processor needs at least (\d+) "
+        r"processors; its maximum is (\d+)",
+        always,
+    ),
+    (r"using as many as allowed", always),
+    (r"that is too few to keep up", too_few),
+    (r"(\d+) processors are needed and the limit is (\d+)", limited),
+    (r"(\d+) processors are in use and the limit is (\d+)", in_use),
+    (r"the limit is (\d+) processors", at_most),
+    (r"every operator is at its minimum", stays),
+    (r"nothing more can be done", stays),
+    (r"no other placement is sure to be better", stays),
+    (r"nothing can be added", stays),
+    (r"all operators keep up, so this waits for the next interval", keep_up),
+    (rf"the last change is too recent \({TIME} to go\)", fresh),
+    (r"the last change has not shown its effect yet", stays),
+    (rf"that was tried before and is not tried again for {TIME}", stays),
+    (r"waiting to see whether it lasts", stays),
+    (rf"the model expects ({TIME}|inf.*)", by_model),
+    (rf"({TIME}) expected is (above|within) ({TIME})", expected_now),
+    (rf"fewer processors are enough for ({TIME})", fewer),
+    (rf"some are given back if that lasts another {TIME}", stays),
+    (r"the same number, placed better", moved),
+    (r"without headroom", always),
+    (rf"the (?:mean|p[\d.]+) sojourn was above {TIME} in (\d+%) of the last {TIME}", chronic),
+    (rf"they wait for {NAME}, which is (\d+%) busy", busy),
+    (rf"tuples take {TIME} without any waiting; make operators faster, or raise the target", stays),
+    (rf"one shard of {NAME} gets \d+% of its tuples; split that key", stays),
+    (
+        rf"[\d.]+% of the tuples pass {NAME}, which takes {TIME}; "
+        r"make that operator faster, or raise the target",
+        stays,
+    ),
+    (r"\d+% of these lie beside a commit; commit less often, or to faster disks", stays),
+    (r"one more processor would not help", stays),
+    (rf"{NAME} has (\d+) of (\d+) processors so far", some_so_far),
+    (rf"the measured interval includes the change made ({TIME}) ago", includes),
+    (
+        rf"the last change made it worse: ({TIME}) measured, ({TIME}) expected, "
+        rf"({TIME}) before it; going back, and not trying that again for {TIME}",
+        worse,
+    ),
+    (r"no placement of \d+ processors is (?:much|sure to be) better", stays),
+    (r"all \d+ processors are in use", always),
+    (rf"instead of ({TIME})", instead),
+    (rf"({TIME}) expected", expected),
+]
+CHANGE = re.compile(rf"{NAME} (\d+) → (\d+)")
+BETWEEN = re.compile(r"(?:[;:, ]|and|but|though)*")
+
+
+def untrue(s: Situation, d: Decision) -> str:
+    """What no rule knows of a reason, or what is not so."""
+    left = d.reason
+    changes = {m[1]: (int(m[2]), int(m[3])) for m in CHANGE.finditer(left)}
+    left = CHANGE.sub("", left)
+    if d.allocation is not None:
+        made = {n: (k, d.allocation[n]) for n, k in s.current.items() if d.allocation[n] != k}
+        if changes != made and d.action not in (Action.RETRY, Action.ROLL_BACK):
+            return f"{changes} is not {made}"
+    for pattern, rule in RULES:
+        for m in re.finditer(pattern, left):
+            if not rule(s, d, m):
+                return f"{m[0]} is not so"
+        left = re.sub(pattern, "", left)
+    return "" if BETWEEN.fullmatch(left) else f"nobody knows {left!r}"
+
+
+def same(value: Any) -> list[Any]:
+    return [value]
+
+
+def simulation(seed: int) -> Simulation:
+    """A run that nobody has thought of."""
+    draw = random.Random(seed)
+    t = sj.Topology("random")
+    at = t.source("source", sj.sources.paced(lambda n: n, rate=1.0))
+    names = ["alpha", "beta", "gamma"][: draw.randint(1, 3)]
+    loads = {}
+    value: Any = at
+    for name in names:
+        keyed: dict[str, Any] = {}
+        if draw.random() < 0.4:
+            keyed = {"key": same, "shards": draw.choice((8, 256))}
+        value = t.operator(name, same, value, processors=draw.randint(1, 4), **keyed)
+        if draw.random() < 0.3:
+            value = at if draw.random() < 0.5 else value
+        mean_s, scv = draw.choice((0.005, 0.02, 0.05)), draw.choice((0.5, 1.0, 4.0))
+        loads[name] = OperatorLoad(
+            Distribution.of_moments(mean_s, scv),
+            zipf=draw.choice((0.0, 1.0, 2.0)) if keyed else 0.0,
+        )
+    t.sink("out", sj.sinks.console(), value)
+    steps = tuple(
+        (draw.uniform(3, 40), draw.choice((5.0, 20.0, 50.0, 100.0, 300.0, 0.5))) for _ in range(6)
+    )
+    control = ControlSettings(
+        max_sojourn_s=draw.choice((0.02, 0.1, 0.2, 0.5)),
+        max_processors=draw.choice((None, None, 12, 30)),
+        percentile=draw.choice((None, None, 95.0)),
+        quiet_s=draw.choice((5.0, 30.0)),
+    )
+    return Simulation(
+        t,
+        Workload(loads, {"source": SourceLoad(steps)}),
+        (EngineSettings(), control, SimulatorSettings()),
+        150.0,
+        seed,
+    )
+
+
+@pytest.mark.parametrize("seeds", [range(n, n + 4) for n in range(0, 24, 4)])
+def test_every_reason_is_true(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong: list[str] = []
+    told_of: set[str] = set()
+
+    def watched(s: Situation | Blind) -> Decision:
+        d = drs(s)
+        if isinstance(s, Situation):
+            told_of.add(str(d.action))
+            problem = untrue(s, d)
+            if problem:
+                wrong.append(f"{s.now_s:.1f} s, {d.action}: {d.reason}\n    {problem}")
+        return d
+
+    monkeypatch.setitem(POLICIES, "drs", watched)
+    for seed in seeds:
+        simulation(seed).run()
+    assert not wrong, "\n".join(itertools.islice(wrong, 10))
+    assert {"add", "hold"} <= told_of
+
+
+def test_a_reason_that_is_not_so_is_found() -> None:
+    """The rules can fail."""
+    found: list[str] = []
+
+    def lying(s: Situation | Blind) -> Decision:
+        d = drs(s)
+        if isinstance(s, Situation) and d.action is Action.HOLD:
+            for lie in (
+                d.reason.replace("within", "above"),
+                f"{d.reason}; 7 tuples wait at 'alpha'",
+                f"{d.reason}; who knows",
+            ):
+                found.append(untrue(s, replace(d, reason=lie)))
+        return d
+
+    shape = simulation(1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(POLICIES, "drs", lying)
+        shape.run()
+    assert found
+    assert all(found)
