@@ -270,7 +270,7 @@ def _seconds_until(engine: Any, wanted: Mapping[str, int], since_s: float) -> fl
     return time.monotonic() - since_s
 
 
-def work_off(engine: Any, let_pass: Callable[[float], None]) -> None:
+def work_off(engine: Any, let_pass: Callable[[float], object]) -> None:
     """Until nothing is left of what waits."""
     waits: list[str] = []
     for _ in range(_MOST_LOOKS):

@@ -94,7 +94,7 @@ def test_percentiles_are_of_the_whole(station: KeyedStation, more: int, p: float
         return
     k = station.min_processors + more
     found = station.wait_percentile(k, p)
-    each = [station._queue(share) for share, _ in station.spread(k)]
+    each = [station.queue_of(share) for share, _ in station.spread(k)]
     assert min(q.wait_percentile(1, p) for q in each) <= found + 1e-9
     assert found <= max(q.wait_percentile(1, p) for q in each) + 1e-9
     assert 0 <= station.delay_probability(k) <= 1

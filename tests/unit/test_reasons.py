@@ -26,7 +26,7 @@ from sojourn.units import format_duration as told
 TIME = r"[\d.]+ (?:µs|ms|s|min|h)(?: [\d.]+ (?:µs|ms|s|min))?"
 NAME = r"'(\w+)'"
 RATE = r"([\d.e+]+)/s"
-Rule = Callable[[Situation, Decision, Any], bool]
+Rule = Callable[[Situation, Decision, re.Match[str]], bool]
 
 
 def station(s: Situation, name: str) -> Any:
@@ -48,7 +48,7 @@ def since_change(s: Situation) -> float:
     return s.now_s - s.memory.change.time_s
 
 
-def above(s: Situation, d: Decision, m: Any) -> bool:
+def above(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     value = s.metric
     return (
         value is not None
@@ -58,18 +58,18 @@ def above(s: Situation, d: Decision, m: Any) -> bool:
     )
 
 
-def within(s: Situation, d: Decision, m: Any) -> bool:
+def within(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     value = s.metric
     same = (m[1], m[3]) == (what_of(s.settings.percentile), told(target(s)))
     return same and value is not None and m[2] == told(value) and value <= target(s)
 
 
-def low(s: Situation, d: Decision, m: Any) -> bool:
+def low(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     value, least = metric_of(s.smooth.sojourn, s.settings.percentile), s.settings.min_sojourn_s
     return value is not None and least is not None and value < least and m[3] == told(least)
 
 
-def unstable(s: Situation, d: Decision, m: Any) -> bool:
+def unstable(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     one = station(s, m[1])
     return (
         m[2] == f"{one.arrival_rate:.4g}"
@@ -79,7 +79,7 @@ def unstable(s: Situation, d: Decision, m: Any) -> bool:
     )
 
 
-def backlogged(s: Situation, d: Decision, m: Any) -> bool:
+def backlogged(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     one, count = station(s, m[1]), int(m[3])
     rate = one.arrival_rate + s.to_come[m[1]] / max(2.0, s.settings.interval_s)
     return (
@@ -89,105 +89,105 @@ def backlogged(s: Situation, d: Decision, m: Any) -> bool:
     )
 
 
-def waits(s: Situation, d: Decision, m: Any) -> bool:
+def waits(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return int(m[1]) == s.latest.operators[m[2]].queue and s.excess[m[2]] > 0
 
 
-def no_tree(s: Situation, d: Decision, m: Any) -> bool:
+def no_tree(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return s.latest.sojourn is None
 
 
-def nothing_waits(s: Situation, d: Decision, m: Any) -> bool:
+def nothing_waits(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return not any(x > 0 for x in s.excess.values())
 
 
-def one_more(s: Situation, d: Decision, m: Any) -> bool:
+def one_more(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     best = after(s, d)
     none_lost = all(best[n] >= k for n, k in s.current.items())
     return none_lost and s.total(best) == s.total(s.current) + 1
 
 
-def floor(s: Situation, d: Decision, m: Any) -> bool:
+def floor(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     bound = s.network.bound(s.settings.percentile)
     return m[1] == told(target(s)) and s.memory.bias.correct(bound, bound) >= target(s) * 0.99
 
 
-def too_few(s: Situation, d: Decision, m: Any) -> bool:
+def too_few(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     best = d.allocation or s.current
     return not all(station(s, n).is_stable(k) for n, k in best.items())
 
 
-def expected(s: Situation, d: Decision, m: Any) -> bool:
+def expected(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     then = s.estimate(s.network, after(s, d))
     return m[1] == told(then) and (d.expected_s is None or m[1] == told(d.expected_s))
 
 
-def instead(s: Situation, d: Decision, m: Any) -> bool:
+def instead(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return m[1] == told(s.estimate(s.network, s.current))
 
 
-def by_model(s: Situation, d: Decision, m: Any) -> bool:
+def by_model(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return m[1] == told(s.estimate(s.network, s.current))
 
 
-def expected_now(s: Situation, d: Decision, m: Any) -> bool:
+def expected_now(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     value = s.estimate(s.network, s.current)
     right = value > target(s) if m[2] == "above" else value <= target(s)
     return (m[1], m[3]) == (told(value), told(target(s))) and right
 
 
-def limited(s: Situation, d: Decision, m: Any) -> bool:
+def limited(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return int(m[2]) == s.most and int(m[1]) > int(m[2])
 
 
-def in_use(s: Situation, d: Decision, m: Any) -> bool:
+def in_use(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return int(m[1]) == s.total(s.current) > int(m[2]) == s.most
 
 
-def fresh(s: Situation, d: Decision, m: Any) -> bool:
+def fresh(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     wait_s = max(s.settings.change_interval_s, s.patience_s)
     return since_change(s) < wait_s and d.action is Action.WAIT
 
 
-def chronic(s: Situation, d: Decision, m: Any) -> bool:
+def chronic(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     tried = [t for t in s.tried if t.time_s > s.now_s - 180]
     share = sum(t.missed for t in tried) / len(tried)
     return share >= 0.1 and m[1] == f"{share:.0%}"
 
 
-def busy(s: Situation, d: Decision, m: Any) -> bool:
+def busy(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return m[2] == f"{station(s, m[1]).utilization(s.current[m[1]]):.0%}"
 
 
-def moved(s: Situation, d: Decision, m: Any) -> bool:
+def moved(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return s.total(after(s, d)) == s.total(s.current)
 
 
-def fewer(s: Situation, d: Decision, m: Any) -> bool:
+def fewer(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return m[1] == told(target(s)) and s.total(after(s, d)) < s.total(s.current)
 
 
-def presses(s: Situation, d: Decision, m: Any) -> bool:
+def presses(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return any(p.vertex == m[1] and f"{p.rate:.4g}" == m[2] for p in s.pressures)
 
 
-def will_wait(s: Situation, d: Decision, m: Any) -> bool:
+def will_wait(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return any(p.vertex == m[2] and told(p.wait_s) == m[1] for p in s.pressures)
 
 
-def behind(s: Situation, d: Decision, m: Any) -> bool:
+def behind(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return m[1] == told(s.latest.backlog_s)
 
 
-def some_so_far(s: Situation, d: Decision, m: Any) -> bool:
+def some_so_far(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return (int(m[2]), int(m[3])) == (s.current[m[1]], s.wanted[m[1]]) and m[2] != m[3]
 
 
-def includes(s: Situation, d: Decision, m: Any) -> bool:
+def includes(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return since_change(s) < s.latest.interval_s and m[1] == told(since_change(s))
 
 
-def worse(s: Situation, d: Decision, m: Any) -> bool:
+def worse(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     change = s.memory.change
     assert change is not None
     assert change.expected_s is not None
@@ -197,24 +197,24 @@ def worse(s: Situation, d: Decision, m: Any) -> bool:
     return m.groups() == tuple(map(told, values)) and s.metric > 1.3 * max(values[1:])
 
 
-def keep_up(s: Situation, d: Decision, m: Any) -> bool:
+def keep_up(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return d.allocation is None and s.keeps_up
 
 
-def always(s: Situation, d: Decision, m: Any) -> bool:
+def always(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return True
 
 
-def stays(s: Situation, d: Decision, m: Any) -> bool:
+def stays(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return d.allocation is None
 
 
-def never_keeps_up(s: Situation, d: Decision, m: Any) -> bool:
+def never_keeps_up(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     one = station(s, m[1])
     return bool(one.hot[0] * one.arrival_rate >= one.service_rate * 0.999)
 
 
-def at_most(s: Situation, d: Decision, m: Any) -> bool:
+def at_most(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return int(m[1]) == s.most and s.total(s.current) >= int(m[1])
 
 
