@@ -1,13 +1,16 @@
-"""How many machines a topology begins with, and may have."""
+"""How many machines a topology begins with, and may have; where it needs a checkpoint."""
 
 from typing import Any
 
 import pytest
 
 import sojourn as sj
+from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.driver.machines import first_machines
+from sojourn.engine.spark.session import is_here
+from sojourn.errors import InputError
 from sojourn.ports import machines_within
-from sojourn.settings import ControlSettings
+from sojourn.settings import ControlSettings, EngineSettings
 
 
 def same(value: Any) -> list[Any]:
@@ -36,6 +39,17 @@ def test_machines_to_begin_with(
     assert first_machines(t, settings) == machines
 
 
+def test_a_chain_begins_with_the_machines_of_its_head() -> None:
+    t = sj.Topology("chained")
+    stream = t.source("in", sj.sources.iterable(lambda: range(3)))
+    stream = t.operator("head", same, stream, processors=2)
+    for number in range(5):
+        stream = t.operator(f"step{number}", same, stream, chain=True)
+    t.sink("out", sj.sinks.console(), stream)
+    settings = ControlSettings(max_sojourn_s=1.0, machine_processors=4, machine_cores=4)
+    assert first_machines(t, settings) == 1
+
+
 @pytest.mark.parametrize(
     ("asked", "least", "most", "machines"),
     [
@@ -48,3 +62,28 @@ def test_machines_to_begin_with(
 )
 def test_machines_that_may_be_had(asked: int, least: int, most: int | None, machines: int) -> None:
     assert machines_within(asked, least, most) == machines
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [
+        ("local", True),
+        ("local[4]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://localhosts:7077", False),
+        ("spark://10.0.0.1:7077", False),
+        ("local-cluster[2,1,1024]", False),
+        ("yarn", False),
+    ],
+)
+def test_which_clusters_are_on_this_machine(master: str, here: bool) -> None:
+    assert is_here(master) == here
+
+
+def test_a_cluster_elsewhere_needs_a_checkpoint() -> None:
+    t = sj.Topology("row")
+    source = t.source("in", sj.sources.iterable(lambda: range(3)))
+    t.sink("out", sj.sinks.console(), t.operator("work", same, source))
+    with pytest.raises(InputError, match="needs a checkpoint: a directory that all its machines"):
+        SparkEngine(t, None, "spark://10.0.0.1:7077", None, EngineSettings())

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sojourn.chains import contracted
 from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.engine.wire.layout import layout
@@ -155,7 +156,8 @@ def pool_for(
 
 def first_machines(topology: Topology, settings: ControlSettings) -> int:
     """Machines to begin with: enough for the topology's first processors, as far as the settings
-    allow that many, and in any case enough for its task slots."""
+    allow that many, and in any case enough for its task slots. A chain has those of its head."""
+    topology = contracted(topology)
     processors = sum(spec.processors for spec in topology.operators.values())
     machines = -(-processors // settings.machine_processors)
     least = -(-layout(topology).slots // settings.machine_cores)

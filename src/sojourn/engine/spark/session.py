@@ -73,7 +73,7 @@ def session(
         if master is None:
             own, master = True, f"local[{slots + 1}]"  # one for what warms it up
         builder = SparkSession.builder.master(master).appName(name)
-        if is_local(master) or re.match(r"spark://(127\.|localhost)", master):
+        if is_here(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ["PYSPARK_PYTHON"] = sys.executable  # the same machine, so the same Python
             builder = builder.config("spark.driver.host", "127.0.0.1")
@@ -168,6 +168,11 @@ def submitted() -> dict[str, str]:
 def is_local(master: str) -> bool:
     """Whether all of Spark runs in this process."""
     return re.match(r"local\b(?!-cluster)", master) is not None
+
+
+def is_here(master: str) -> bool:
+    """Whether all of Spark runs on this machine: a master on loopback has no Workers elsewhere."""
+    return is_local(master) or re.match(r"spark://(127\.|localhost[:,])", master) is not None
 
 
 def keep_jobs_on_interrupt() -> None:
