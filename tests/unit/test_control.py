@@ -49,6 +49,7 @@ class FakeEngine:
     queues: dict[str, float] = field(default_factory=lambda: {"parse": 0, "match": 0, "out": 0})
     draw: random.Random = field(default_factory=lambda: random.Random(1))
     resizes: list[dict[str, int]] = field(default_factory=list)
+    starts: int = 1
 
     def samples(self) -> Samples:
         self.time_s += self.interval_s
@@ -70,7 +71,7 @@ class FakeEngine:
             vertices[name] = self._sample(name, rate, service_s, emitted)
         total *= max(0.1, self.draw.gauss(1, self.noise))
         sojourn = Sojourn(round(rate), total, total, 2 * total, 3 * total, 4 * total)
-        return Samples(self.time_s, vertices, sojourn, 0)
+        return Samples(self.time_s, vertices, sojourn, 0, self.starts)
 
     def _sample(
         self, name: str, rate: float, service_s: float | None, emitted: dict[str, int]
@@ -111,11 +112,18 @@ class OnePool:
     """This machine, without a bound."""
 
     processors_per_machine: int | None = None
+    pause_s = 0.0
 
     def machines(self) -> list[str]:
         return ["here"]
 
-    def change(self, machines: int) -> str:
+    def spare(self) -> list[str]:
+        return []
+
+    def start(self, machines: int) -> str:
+        raise AssertionError(f"nobody should ask for {machines}")
+
+    def use(self, machines: int) -> str:
         raise AssertionError(f"nobody should ask for {machines}")
 
 
@@ -427,8 +435,9 @@ def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
     controller.step(engine.samples(), None)
     assert controller.memory.bias == known
     engine.overhead_s = 0.005
-    assert controller.step(engine.samples(), None, disturbed=True).disturbed
-    assert controller.memory.bias == known
+    engine.starts = 2
+    again = controller.step(engine.samples(), None)
+    assert again.decision.reason == "the first interval mostly measures the start"
     for _ in range(3):
         assert controller.memory.bias == known
         controller.step(engine.samples(), None)
@@ -508,18 +517,27 @@ class SlowPool:
     """Machines of four processors; may refuse."""
 
     processors_per_machine = 4
+    pause_s = 0.0
 
     def __init__(self, most: int = 10) -> None:
         self.names = ["m0"]
+        self.ready: list[str] = []
         self.most = most
 
     def machines(self) -> list[str]:
         return list(self.names)
 
-    def change(self, machines: int) -> str:
+    def spare(self) -> list[str]:
+        return list(self.ready)
+
+    def start(self, machines: int) -> str:
         if machines > self.most:
             raise RuntimeError("the quota is used up")
-        self.names = [f"m{i}" for i in range(machines)]
+        self.ready = [f"m{i}" for i in range(len(self.names), machines)]
+        return "came up"
+
+    def use(self, machines: int) -> str:
+        self.names, self.ready = [*self.names, *self.ready][:machines], []
         return "done"
 
 
@@ -589,9 +607,9 @@ def test_a_pool_that_hangs_does_not_hold_the_loop_up() -> None:
     release = threading.Event()
 
     class Hanging(SlowPool):
-        def change(self, machines: int) -> str:
+        def start(self, machines: int) -> str:
             release.wait(60)
-            return super().change(machines)
+            return super().start(machines)
 
     engine = FakeEngine(rate=150)
     negotiator = Negotiator(Hanging())

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sojourn.chains import contracted
-from sojourn.control.measure import Measure, measured, metric_of
+from sojourn.control.measure import Measure, is_whole, measured, metric_of
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
-from sojourn.control.remember import adopted, after_disturbance, remembered
+from sojourn.control.remember import adopted, after_start, remembered
 from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory
 from sojourn.ports import Samples
 from sojourn.settings import ControlSettings
@@ -62,7 +62,6 @@ class Record:
     kept_up: bool
     decision: Decision
     applied: bool
-    disturbed: bool = False
 
     @property
     def metric(self) -> float | None:
@@ -93,19 +92,15 @@ class Controller:
         self.shape, self.settings = shape, settings
         self.memory = Memory(dict(shape.start))
 
-    def step(
-        self,
-        samples: Samples,
-        capacity: int | None,
-        advise: bool = False,
-        disturbed: bool = False,
-    ) -> Record:
-        """Make one decision. Unless it is only advice, its allocation is wanted from now on.
-        `disturbed` says that machines came or went."""
+    def step(self, samples: Samples, capacity: int | None, advise: bool = False) -> Record:
+        """Make one decision. Unless it is only advice, its allocation is wanted from now on."""
         shape, settings, now_s = self.shape, self.settings, samples.time_s
         limits = replace(shape.limits, capacity=capacity)
-        before = after_disturbance(self.memory) if disturbed else self.memory
-        found = measured(samples, before.before_s, shape.known, settings, before.number == 0)
+        before = self.memory
+        if samples.starts != before.starts:
+            before = after_start(before, samples.starts)
+        found = measured(samples, before.before_s, shape.known, settings, before.starting)
+        before = replace(before, starting=before.starting and not is_whole(samples, shape.known))
         situation = modelled(found, now_s, limits, before, settings)
         decision = POLICIES[settings.policy](situation)
         self.memory = remembered(situation, decision)
@@ -122,7 +117,6 @@ class Controller:
             kept_up=situation.keeps_up,
             decision=decision,
             applied=decision.action in ACTING and not advise,
-            disturbed=disturbed,
         )
         if record.applied:
             self.adopt(record)

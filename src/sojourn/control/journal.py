@@ -185,9 +185,7 @@ def replay(
             warm_up = WARM_UP if record.number > 1 else 0
         controller.settings = settings
         controller.memory = replace(controller.memory, wanted=record.wanted)
-        again = controller.step(
-            record.samples, record.capacity, advise=True, disturbed=record.disturbed
-        )
+        again = controller.step(record.samples, record.capacity, advise=True)
         yield Replayed(record, again.decision, warm_up > 0)
         warm_up -= 1
         if record.applied:

@@ -71,9 +71,10 @@ def measured(
     first: bool = False,
 ) -> Measure | NotReady:
     """The measures of one interval. `known` has the kind of every vertex, `before_s` is the time of
-    the samples before, `first` says that the topology started in this interval."""
-    missing = [name for name in known if name not in samples.vertices]
-    if missing:
+    the samples before, `first` says that it is the first whole interval since a start. Sources then
+    read again, all at once, what they had read since the last commit, which is no load."""
+    if not is_whole(samples, known):
+        missing = [name for name in known if name not in samples.vertices]
         return NotReady(f"no samples from {_listed(missing)}")
     if before_s is not None and samples.time_s <= before_s:
         return NotReady("the clock went backwards")
@@ -112,6 +113,11 @@ def measured(
         backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
         arrival_scv=_mean((s.arrival_scv, s.arrivals) for s in sources.values()),
     )
+
+
+def is_whole(samples: Samples, known: Iterable[str]) -> bool:
+    """Whether there are samples from every vertex."""
+    return all(name in samples.vertices for name in known)
 
 
 def receiver_of(edge: str) -> str:

@@ -188,6 +188,11 @@ class SparkEngine:
         """How often the topology was restarted after a failure."""
         return self.supervisor.restarts
 
+    @property
+    def starts(self) -> int:
+        """How often the topology has started: at first, after failures, and on other machines."""
+        return self.hub.starts
+
     def abandon(self) -> None:
         """End at once. The next start repeats what was not committed."""
         self.supervisor.stopping.set()

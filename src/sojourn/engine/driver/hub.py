@@ -50,7 +50,7 @@ class Hub(threading.Thread):
         self.failures: list[m.Failed] = []
         self.changed = threading.Condition()
         self.requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.epoch = 0
+        self.epoch = self.starts = 0
         self.polls = 0
         self.ended = False
         self.broken: str | None = None
@@ -139,7 +139,11 @@ class Hub(threading.Thread):
             changes = [Change(now, self.sampled.get(who)) for who, now in reports.items()]
             self.sampled.update(reports)
             return Samples(
-                time.time(), merge(changes), self.tracker.collect(), len(self.tracker.trees)
+                time.time(),
+                merge(changes),
+                self.tracker.collect(),
+                len(self.tracker.trees),
+                self.starts,
             )
 
     @property
@@ -238,6 +242,7 @@ class Hub(threading.Thread):
         """Begin a new start: nothing heard before counts any more."""
         with self.changed:
             self.epoch = epoch
+            self.starts += 1
             self.members.clear()
             self.at.clear()
             self.attached.clear()
