@@ -438,7 +438,7 @@ def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
     engine.starts = 2
     again = controller.step(engine.samples(), None)
     assert again.decision.reason == "the first interval mostly measures the start"
-    for _ in range(3):
+    for _ in range(4):
         assert controller.memory.bias == known
         controller.step(engine.samples(), None)
     assert len(controller.memory.bias.pairs) == 3
