@@ -21,7 +21,7 @@ from sojourn.settings import ControlSettings
 from sojourn.topology import Topology
 
 _REGISTER_S = 60.0
-_WARM_S = 20.0
+_WARM_S = 5.0
 _PAUSE_S = 5.0  # until one was measured
 
 
