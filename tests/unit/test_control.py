@@ -444,6 +444,45 @@ def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
     assert len(controller.memory.bias.pairs) == 3
 
 
+def test_what_sources_read_again_after_a_restart_is_no_load() -> None:
+    """A source without a pace reads at once what it had read since the last commit."""
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 5)
+    before = engine.allocation()
+    down = replace(engine.samples(), vertices={}, starts=2)
+    assert control.controller.step(down, None).decision.action is Action.NOT_READY
+    engine.starts, engine.rate = 2, 500.0
+    (again,) = ticks(control, 1)
+    assert again.decision.reason == "the first interval mostly measures the start"
+    engine.rate = 50.0
+    engine.queues = dict.fromkeys(engine.queues, 0)
+    after = ticks(control, 5)
+    assert engine.allocation() == before
+    assert all(r.measure is not None and r.measure.external_rate == 50.0 for r in after)
+
+
+def test_a_loss_is_told_with_what_the_target_takes() -> None:
+    engine = FakeEngine(rate=150)
+    engine.allocation_now.update(parse=3, match=7)
+    pool = SlowPool()
+    pool.names = ["m0", "m1", "m2"]
+    control = ControlLoop(engine, SHAPE, by_fives(max_sojourn_s=0.1), Negotiator(pool))
+    control.controller.memory = replace(control.controller.memory, wanted={"parse": 3, "match": 7})
+    ticks(control, 3)
+    control.negotiator.close()
+    needed = sum(engine.allocation().values())
+    assert needed > 4
+    pool.names, pool.most = ["m0"], 1
+    (lost,) = ticks(control, 1)
+    assert lost.decision.action is Action.REMOVE
+    assert sum(engine.allocation().values()) == 4
+    assert lost.decision.needed is not None
+    assert 4 < lost.decision.needed <= needed
+    control.negotiator.close()
+    assert control.negotiator.answers[-1].wanted > 1
+
+
 def test_a_tick_makes_its_memory_anew() -> None:
     engine = FakeEngine(rate=50)
     controller = loop(engine, max_sojourn_s=0.1).controller
