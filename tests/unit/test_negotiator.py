@@ -20,6 +20,20 @@ class Done:
         """It is over."""
 
 
+class Slow(Done):
+    """Something that is over when it is said to be."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action, self.alive = action, True
+
+    def is_alive(self) -> bool:
+        return self.alive
+
+    def finish(self) -> None:
+        self.action()
+        self.alive = False
+
+
 def at_once(action: Callable[[], None], *, starts: bool) -> Job:  # noqa: ARG001
     action()
     return Done()
@@ -92,6 +106,23 @@ def test_a_need_that_is_back_soon_is_the_same_need(without: int, asked: list[str
     told(negotiator, 2, 2 + without, 4)
     told(negotiator, 2 + without, 3 + without, 5)
     assert pool.asked == asked
+
+
+def test_a_need_that_went_away_while_the_machine_started_does_not_count() -> None:
+    pool, jobs = Pool(), list[Slow]()
+
+    def later(action: Callable[[], None], *, starts: bool) -> Job:  # noqa: ARG001
+        jobs.append(Slow(action))
+        return jobs[-1]
+
+    negotiator = Negotiator(pool, later)
+    told(negotiator, 0, 2, 5)
+    told(negotiator, 2, 10, 4)
+    jobs[0].finish()
+    told(negotiator, 10, 13, 5)
+    assert (pool.asked, len(jobs)) == (["start 2"], 1)
+    told(negotiator, 13, 14, 5)
+    assert len(jobs) == 2
 
 
 def test_nothing_moves_while_nothing_is_known() -> None:

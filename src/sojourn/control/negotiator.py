@@ -80,19 +80,22 @@ class Negotiator:
         """See to it that there is room for that many processors. None says that nothing is known at
         the moment; then only a machine that was lost is asked for again. Returns at once."""
         per_machine = self.pool.processors_per_machine
-        if per_machine is None or (self.worker is not None and self.worker.is_alive()):
+        if per_machine is None:
             return
+        have = len(self._machines())
+        up = have + len(self._spare())
         if processors is not None:
             self.needed = max(1, -(-processors // per_machine))
-        have = len(self._machines())
+            self._note_need(self.needed, have, up, now_s)
+        if self.needed is None or (self.worker is not None and self.worker.is_alive()):
+            return
         lost, self.had = have < self.had, have
-        if self.needed is None or (processors is None and not lost):
+        if processors is None and not lost:
             return
         self._note_refusal(now_s, quiet_s)
         if lost:
             self.refused = None
-        up = have + len(self._spare())
-        self._note_need(self.needed, have, up, now_s)
+            self._note_need(self.needed, have, up, now_s)
         if self.needed > up and not self._was_refused(self.needed, up):
             self._start(self.needed)
         elif processors is not None:
