@@ -95,12 +95,14 @@ class Sojourn:
 
 @dataclass(frozen=True)
 class Samples:
-    """Everything measured over one interval. `commits` counts those made since the start."""
+    """Everything measured over one interval. `starts` counts how often the topology has started:
+    at first, after failures, and on other machines. `commits` counts those made since the first."""
 
     time_s: float
     vertices: Mapping[str, Sample]
     sojourn: Sojourn | None
     open_trees: int
+    starts: int = 1
     commits: int = 0
 
 
@@ -147,30 +149,51 @@ def machines_within(asked: int, least: int, most: int | None) -> int:
 
 
 class MachinePool(Protocol):
-    """Where machines come from, and where they are given back."""
+    """Where machines come from, and where they are given back. What may take long returns in words
+    what happened."""
 
     @property
     def processors_per_machine(self) -> int | None:
         """How many processors a machine has room for. None: there is only this machine, and it
         takes any number."""
 
-    def machines(self) -> list[str]:
-        """The present machines."""
+    @property
+    def pause_s(self) -> float:
+        """How long tuples wait while the topology moves to other machines, as far as is known."""
 
-    def change(self, machines: int) -> str:
-        """Get or give back machines until there are that many, as far as possible. Returns in words
-        what happened. May take long."""
+    def machines(self) -> list[str]:
+        """The machines that the topology runs on."""
+
+    def spare(self) -> list[str]:
+        """The machines that are up besides these."""
+
+    def start(self, machines: int) -> str:
+        """Have machines come up until there are that many in all, as far as possible. No tuple
+        waits for that. May take long."""
+
+    def use(self, machines: int) -> str:
+        """Have the topology run on that many of the machines that are up, and give back the others.
+        Tuples wait meanwhile, unless only spare machines go. May take long."""
 
 
 class LocalPool:
     """This machine, which takes as many processors as it is given."""
 
     processors_per_machine: int | None = None
+    pause_s = 0.0
 
     def machines(self) -> list[str]:
         """Always one."""
         return ["local"]
 
-    def change(self, machines: int) -> str:
+    def spare(self) -> list[str]:
+        """None."""
+        return []
+
+    def start(self, machines: int) -> str:
         """Refuse: there is no other machine."""
         return f"refused: there is one machine; {machines} were asked for"
+
+    def use(self, machines: int) -> str:
+        """Refuse, as well."""
+        return self.start(machines)

@@ -277,7 +277,7 @@ class ControlSettings(_Checked):
         "duration",
         30.0,
         "How long fewer processors must have been enough before some are given back. Machines "
-        "wait as long.",
+        "wait at least as long.",
     )
     headroom: float = _knob(
         "change.headroom",

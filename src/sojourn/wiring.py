@@ -17,7 +17,7 @@ from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
 from sojourn.control.journal import check_new
 from sojourn.control.loop import ControlLoop, Listener
-from sojourn.control.negotiator import Job, Negotiator, in_a_thread
+from sojourn.control.negotiator import Begin, Negotiator, in_a_thread
 from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed, check_options
 from sojourn.ports import Allocation, Engine, LocalPool, MachinePool, Samples
@@ -367,7 +367,7 @@ def control_loop(
     advise: bool = False,
     act_after_s: float = 0.0,
     journal: Path | None = None,
-    begin: Callable[[Callable[[], None]], Job] = in_a_thread,
+    begin: Begin = in_a_thread,
     clock: Callable[[], float] = time.monotonic,
 ) -> ControlLoop:
     """The control loop of a topology on any engine, with the negotiator of its machines. Without a

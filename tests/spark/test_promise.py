@@ -190,18 +190,20 @@ if __name__ == "__main__":
     cluster = StandaloneCluster(Path({directory!r}))
     cluster.add(4)
     topology = chain(50.0, 1000, Path({out!r}))
-    with sj.start(topology, master=cluster.url, checkpoint={checkpoint!r}) as running:
+    with sj.start(topology, master=cluster.url) as running:
         pool = StandalonePool(cluster, running.engine, processors=2, cores=4, most=2)
-        said = [len(pool.machines()), pool.change(2), len(pool.machines())]
-        said += [pool.change(3)]
+        said = [len(pool.machines()), pool.start(2), len(pool.machines()), len(pool.spare())]
+        said += [pool.use(2), len(pool.machines()), pool.start(3)]
         other = SparkPool(running.engine, processors=2, most=None)
-        said += [len(other.machines()), other.change(1), len(other.machines())]
-        said += [other.change(2), len(other.machines())]
-        said += [pool.change(1), len(pool.machines()), len(other.machines())]
+        said += [len(other.machines()), other.use(1), len(other.machines())]
+        said += [other.start(2), len(other.machines()), other.use(2), len(other.machines())]
+        said += [pool.use(1), len(pool.machines()), len(other.machines())]
         assert running.await_idle(120)
         said += [running.restarts]
-        print(json.dumps(said), flush=True)
+        there = running.engine.checkpoint.is_dir()
+    assert there and not running.engine.checkpoint.exists()
     cluster.close()
+    print(json.dumps(said), flush=True)
 """
 
 
@@ -212,7 +214,6 @@ def test_machines_of_a_standalone_cluster_come_and_go(tmp_path: Path) -> None:
             here=str(Path(__file__).parent),
             directory=str(tmp_path),
             out=str(tmp_path / "out"),
-            checkpoint=str(tmp_path / "checkpoint"),
         ),
         encoding="utf-8",
     )
@@ -221,11 +222,13 @@ def test_machines_of_a_standalone_cluster_come_and_go(tmp_path: Path) -> None:
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
     said = json.loads(ended.stdout.splitlines()[-1])
-    assert [word for word in said if isinstance(word, int)] == [1, 2, 2, 1, 2, 1, 1, 0]
-    added, refused, killed, asked, given = [word for word in said if isinstance(word, str)]
+    assert [word for word in said if isinstance(word, int)] == [1, 1, 1, 2, 2, 1, 1, 2, 1, 1, 0]
+    up, added, refused, killed, asked, used, given = [w for w in said if isinstance(w, str)]
+    assert up == "worker-1 came up"
     assert added.startswith("added worker-1; tuples waited")
-    assert "neither more nor fewer" in refused
+    assert "no more are possible" in refused
     assert killed.startswith("gave back ")
-    assert asked.startswith("have 2 of 2; tuples waited")
+    assert asked == "2 of 2 came up"
+    assert used.startswith("added ")
     assert given.startswith("gave back worker-1; tuples waited")
     assert sorted(results(tmp_path / "out")) == list(range(1000))

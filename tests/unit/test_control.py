@@ -50,6 +50,7 @@ class FakeEngine:
     draw: random.Random = field(default_factory=lambda: random.Random(1))
     resizes: list[dict[str, int]] = field(default_factory=list)
     on_pressure: Callable[[Pressure], None] | None = None
+    starts: int = 1
 
     def samples(self, peek: bool = False) -> Samples:
         if peek:
@@ -74,7 +75,7 @@ class FakeEngine:
             vertices[name] = self._sample(name, rate, service_s, emitted)
         total *= max(0.1, self.draw.gauss(1, self.noise))
         sojourn = Sojourn(round(rate), total, total, 2 * total, 3 * total, 4 * total)
-        return Samples(self.time_s, vertices, sojourn, 0)
+        return Samples(self.time_s, vertices, sojourn, 0, self.starts)
 
     def _sample(
         self, name: str, rate: float, service_s: float | None, emitted: dict[str, int]
@@ -115,11 +116,18 @@ class OnePool:
     """This machine, without a bound."""
 
     processors_per_machine: int | None = None
+    pause_s = 0.0
 
     def machines(self) -> list[str]:
         return ["here"]
 
-    def change(self, machines: int) -> str:
+    def spare(self) -> list[str]:
+        return []
+
+    def start(self, machines: int) -> str:
+        raise AssertionError(f"nobody should ask for {machines}")
+
+    def use(self, machines: int) -> str:
         raise AssertionError(f"nobody should ask for {machines}")
 
 
@@ -431,12 +439,52 @@ def test_what_waited_while_nothing_was_measured_is_not_learned_from() -> None:
     controller.step(engine.samples(), None)
     assert controller.memory.bias == known
     engine.overhead_s = 0.005
-    assert controller.step(engine.samples(), None, disturbed=True).disturbed
-    assert controller.memory.bias == known
-    for _ in range(3):
+    engine.starts = 2
+    again = controller.step(engine.samples(), None)
+    assert again.decision.reason == "the first interval mostly measures the start"
+    for _ in range(4):
         assert controller.memory.bias == known
         controller.step(engine.samples(), None)
     assert len(controller.memory.bias.pairs) == 3
+
+
+def test_what_sources_read_again_after_a_restart_is_no_load() -> None:
+    """A source without a pace reads at once what it had read since the last commit."""
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 5)
+    before = engine.allocation()
+    down = replace(engine.samples(), vertices={}, starts=2)
+    assert control.controller.step(down, None).decision.action is Action.NOT_READY
+    engine.starts, engine.rate = 2, 500.0
+    (again,) = ticks(control, 1)
+    assert again.decision.reason == "the first interval mostly measures the start"
+    engine.rate = 50.0
+    engine.queues = dict.fromkeys(engine.queues, 0)
+    after = ticks(control, 5)
+    assert engine.allocation() == before
+    assert all(r.measure is not None and r.measure.external_rate == 50.0 for r in after)
+
+
+def test_a_loss_is_told_with_what_the_target_takes() -> None:
+    engine = FakeEngine(rate=150)
+    engine.allocation_now.update(parse=3, match=7)
+    pool = SlowPool()
+    pool.names = ["m0", "m1", "m2"]
+    control = ControlLoop(engine, SHAPE, by_fives(max_sojourn_s=0.1), Negotiator(pool))
+    control.controller.memory = replace(control.controller.memory, wanted={"parse": 3, "match": 7})
+    ticks(control, 3)
+    control.negotiator.close()
+    needed = sum(engine.allocation().values())
+    assert needed > 4
+    pool.names, pool.most = ["m0"], 1
+    (lost,) = ticks(control, 1)
+    assert lost.decision.action is Action.REMOVE
+    assert sum(engine.allocation().values()) == 4
+    assert lost.decision.needed is not None
+    assert 4 < lost.decision.needed <= needed
+    control.negotiator.close()
+    assert control.negotiator.answers[-1].wanted > 1
 
 
 def test_a_tick_makes_its_memory_anew() -> None:
@@ -512,18 +560,27 @@ class SlowPool:
     """Machines of four processors; may refuse."""
 
     processors_per_machine = 4
+    pause_s = 0.0
 
     def __init__(self, most: int = 10) -> None:
         self.names = ["m0"]
+        self.ready: list[str] = []
         self.most = most
 
     def machines(self) -> list[str]:
         return list(self.names)
 
-    def change(self, machines: int) -> str:
+    def spare(self) -> list[str]:
+        return list(self.ready)
+
+    def start(self, machines: int) -> str:
         if machines > self.most:
             raise RuntimeError("the quota is used up")
-        self.names = [f"m{i}" for i in range(machines)]
+        self.ready = [f"m{i}" for i in range(len(self.names), machines)]
+        return "came up"
+
+    def use(self, machines: int) -> str:
+        self.names, self.ready = [*self.names, *self.ready][:machines], []
         return "done"
 
 
@@ -593,9 +650,9 @@ def test_a_pool_that_hangs_does_not_hold_the_loop_up() -> None:
     release = threading.Event()
 
     class Hanging(SlowPool):
-        def change(self, machines: int) -> str:
+        def start(self, machines: int) -> str:
             release.wait(60)
-            return super().change(machines)
+            return super().start(machines)
 
     engine = FakeEngine(rate=150)
     negotiator = Negotiator(Hanging())

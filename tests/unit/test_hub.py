@@ -63,6 +63,7 @@ def test_what_was_heard_of_an_earlier_start_does_not_count(hub: tuple[Hub, Wire]
     rounds = join(made, "round")
     made.handle(rounds, m.Feedback(b"old"))
     made.start_epoch(4)
+    assert made.starts == 2
     made.handle(rounds, m.Failed("round", "of the old start", False))
     assert not made.is_broken
     assert not made.feedback

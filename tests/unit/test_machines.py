@@ -1,13 +1,19 @@
-"""How many machines a topology begins with, and may have."""
+"""How many machines a topology begins with, and may have; where it needs a checkpoint."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import sojourn as sj
-from sojourn.engine.driver.machines import first_machines
+from sojourn.engine.driver import machines as pools
+from sojourn.engine.driver.engine import SparkEngine
+from sojourn.engine.driver.machines import StandalonePool, first_machines
+from sojourn.engine.spark.session import is_here
+from sojourn.errors import InputError
 from sojourn.ports import machines_within
-from sojourn.settings import ControlSettings
+from sojourn.settings import ControlSettings, EngineSettings
 
 
 def same(value: Any) -> list[Any]:
@@ -36,6 +42,17 @@ def test_machines_to_begin_with(
     assert first_machines(t, settings) == machines
 
 
+def test_a_chain_begins_with_the_machines_of_its_head() -> None:
+    t = sj.Topology("chained")
+    stream = t.source("in", sj.sources.iterable(lambda: range(3)))
+    stream = t.operator("head", same, stream, processors=2)
+    for number in range(5):
+        stream = t.operator(f"step{number}", same, stream, chain=True)
+    t.sink("out", sj.sinks.console(), stream)
+    settings = ControlSettings(max_sojourn_s=1.0, machine_processors=4, machine_cores=4)
+    assert first_machines(t, settings) == 1
+
+
 @pytest.mark.parametrize(
     ("asked", "least", "most", "machines"),
     [
@@ -48,3 +65,103 @@ def test_machines_to_begin_with(
 )
 def test_machines_that_may_be_had(asked: int, least: int, most: int | None, machines: int) -> None:
     assert machines_within(asked, least, most) == machines
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [
+        ("local", True),
+        ("local[4]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://localhosts:7077", False),
+        ("spark://10.0.0.1:7077", False),
+        ("local-cluster[2,1,1024]", False),
+        ("yarn", False),
+    ],
+)
+def test_which_clusters_are_on_this_machine(master: str, here: bool) -> None:
+    assert is_here(master) == here
+
+
+def test_a_cluster_elsewhere_needs_a_checkpoint() -> None:
+    t = sj.Topology("row")
+    source = t.source("in", sj.sources.iterable(lambda: range(3)))
+    t.sink("out", sj.sinks.console(), t.operator("work", same, source))
+    with pytest.raises(InputError, match="needs a checkpoint: a directory that all its machines"):
+        SparkEngine(t, None, "spark://10.0.0.1:7077", None, EngineSettings())
+
+
+class Workers:
+    """A cluster without processes."""
+
+    def __init__(self, count: int) -> None:
+        self.workers: dict[str, SimpleNamespace] = {}
+        for _ in range(count):
+            self.add(8)
+
+    def add(self, cores: int) -> str:
+        name = f"worker-{len(self.workers)}"
+        self.workers[name] = SimpleNamespace(silent=False, cores=cores)
+        return name
+
+    def remove(self, name: str) -> None:
+        del self.workers[name]
+
+
+class Started:
+    """A topology that starts anew when it moves."""
+
+    def __init__(self) -> None:
+        self.starts, self.spark = 1, None
+        self.layout = SimpleNamespace(slots=6)
+
+    def relocate(self, action: Callable[[], None]) -> float:
+        action()
+        self.starts += 1
+        return 2.5
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> StandalonePool:
+    """One machine of at most three."""
+    monkeypatch.setattr(pools, "await_slots", lambda _engine, _slots: None)
+    monkeypatch.setattr(pools, "warm_up", lambda _spark, _machines, _wait_s: None)
+    cluster: Any = Workers(1)
+    engine: Any = Started()
+    return StandalonePool(cluster, engine, processors=4, cores=8, most=3)
+
+
+def test_a_machine_that_is_up_is_not_in_use_before_the_topology_moves(pool: StandalonePool) -> None:
+    assert pool.start(2) == "worker-1 came up"
+    assert (pool.machines(), pool.spare()) == (["worker-0"], ["worker-1"])
+    assert pool.use(2) == "added worker-1; tuples waited 2.5 s"
+    assert (pool.machines(), pool.spare()) == (["worker-0", "worker-1"], [])
+    assert pool.pause_s == 2.5
+    assert pool.use(1) == "gave back worker-1; tuples waited 2.5 s"
+    assert pool.machines() == ["worker-0"]
+
+
+def test_a_spare_machine_goes_without_a_move(pool: StandalonePool) -> None:
+    pool.start(3)
+    assert pool.use(1) == "gave back worker-1, worker-2"
+    assert pool.engine.starts == 1
+    assert pool.spare() == []
+
+
+def test_a_restart_uses_all_machines_that_are_up(pool: StandalonePool) -> None:
+    pool.start(2)
+    pool.cluster.workers["worker-0"].silent = True
+    assert pool.machines() == []
+    pool.engine.relocate(lambda: None)  # as after the failure that this was
+    assert (pool.machines(), pool.spare()) == (["worker-1"], [])
+
+
+def test_no_more_machines_than_allowed_and_no_fewer_than_needed(pool: StandalonePool) -> None:
+    pool.start(9)
+    assert len(pool.spare()) == 2
+    assert "no more are possible" in pool.start(9)
+    pool.use(9)
+    assert "neither more nor fewer" in pool.use(9)
+    pool.use(0)
+    assert pool.machines() == ["worker-0"]

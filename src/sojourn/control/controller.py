@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sojourn.chains import contracted
-from sojourn.control.measure import Measure, measured, metric_of
+from sojourn.control.measure import Measure, is_whole, measured, metric_of
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
-from sojourn.control.remember import adopted, after_disturbance, remembered
+from sojourn.control.remember import adopted, after_start, remembered
 from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory
 from sojourn.ports import Pressure, Samples
 from sojourn.settings import ControlSettings
@@ -62,7 +62,6 @@ class Record:
     kept_up: bool
     decision: Decision
     applied: bool
-    disturbed: bool = False
     pressures: tuple[Pressure, ...] = ()
 
     @property
@@ -110,18 +109,21 @@ class Controller:
         samples: Samples,
         capacity: int | None,
         advise: bool = False,
-        disturbed: bool = False,
         pressures: tuple[Pressure, ...] = (),
     ) -> Record:
         """Make one decision. Unless it is only advice, its allocation is wanted from now on.
-        `disturbed` says that machines came or went. `pressures` are why the tick does not wait for
-        the end of the interval."""
+        `pressures` are why the tick does not wait for the end of the interval."""
         shape, settings, now_s = self.shape, self.settings, samples.time_s
         limits = replace(shape.limits, capacity=capacity)
-        before = after_disturbance(self.memory) if disturbed else self.memory
+        before = self.memory
+        if samples.starts != before.starts:
+            before = after_start(before, samples.starts)
         found = measured(
-            samples, before.before_s, shape.known, settings, before.number == 0, pressures
+            samples, before.before_s, shape.known, settings, before.starting, pressures
         )
+        if not pressures:
+            over = is_whole(samples, shape.known)
+            before = replace(before, starting=before.starting and not over)
         situation = modelled(found, now_s, limits, before, settings, pressures, samples.commits)
         decision = POLICIES[settings.policy](situation)
         self.memory = remembered(situation, decision)
@@ -138,7 +140,6 @@ class Controller:
             kept_up=situation.keeps_up,
             decision=decision,
             applied=decision.action in ACTING and not advise,
-            disturbed=disturbed,
             pressures=pressures,
         )
         if record.applied:

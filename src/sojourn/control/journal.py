@@ -186,11 +186,7 @@ def replay(
         controller.settings = settings
         controller.memory = replace(controller.memory, wanted=record.wanted)
         again = controller.step(
-            record.samples,
-            record.capacity,
-            advise=True,
-            disturbed=record.disturbed,
-            pressures=record.pressures,
+            record.samples, record.capacity, advise=True, pressures=record.pressures
         )
         yield Replayed(record, again.decision, warm_up > 0)
         warm_up -= 1

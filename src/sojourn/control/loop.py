@@ -104,15 +104,16 @@ class ControlLoop:
         began = time.thread_time()
         controller = self.controller
         controller.settings = self.settings
-        moved = self.negotiator.moved()
         advise = self.advise or self.clock() < self.acts_from_s
         record = controller.step(
-            samples, self.negotiator.capacity, advise, moved, pressures if urgent else ()
+            samples, self.negotiator.capacity, advise, pressures if urgent else ()
         )
         if record.applied:
             self._apply(record)
-        if not advise and record.decision.action in _SETTLED:
-            needed = record.decision.needed or sum(controller.memory.wanted.values())
+        if not advise:
+            needed = None
+            if record.decision.action in _SETTLED:
+                needed = record.decision.needed or sum(controller.memory.wanted.values())
             self.negotiator.want(needed, record.time_s, self.settings.quiet_s)
         if not urgent:
             with self.ticked:

@@ -72,10 +72,11 @@ def measured(
     pressures: Sequence[Pressure] = (),
 ) -> Measure | NotReady:
     """The measures of one interval. `known` has the kind of every vertex, `before_s` is the time of
-    the samples before, `first` says that the topology started in this interval. `pressures` tell
-    the rates of sources that have risen within the interval; it then counts for that long."""
-    missing = [name for name in known if name not in samples.vertices]
-    if missing:
+    the samples before, `first` says that it is the first whole interval since a start. Sources then
+    read again, all at once, what they had read since the last commit, which is no load. `pressures`
+    tell the rates of sources that have risen within the interval; it then counts for that long."""
+    if not is_whole(samples, known):
+        missing = [name for name in known if name not in samples.vertices]
         return NotReady(f"no samples from {_listed(missing)}")
     if before_s is not None and samples.time_s <= before_s:
         return NotReady("the clock went backwards")
@@ -118,6 +119,11 @@ def measured(
         backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
         arrival_scv=_mean((s.arrival_scv, s.arrivals) for s in sources.values()),
     )
+
+
+def is_whole(samples: Samples, known: Iterable[str]) -> bool:
+    """Whether there are samples from every vertex."""
+    return all(name in samples.vertices for name in known)
 
 
 def receiver_of(edge: str) -> str:

@@ -2,7 +2,10 @@
 below the scheduler: it is told how many processors are needed, and says how many there is room for.
 
 It asks and goes on. The pool answers when it can, or refuses, or loses a machine. All of that is
-normal, and shows only in the capacity."""
+normal, and shows only in the capacity.
+
+Nobody waits for a machine that starts, but everybody for the topology to move. So it asks at once,
+and moves only if the machine is still needed when it is up."""
 
 import logging
 import threading
@@ -13,11 +16,13 @@ from typing import Protocol
 from sojourn.ports import MachinePool
 
 _log = logging.getLogger("sojourn")
+_PAID_BACK = 5  # times the pause: what is needed again sooner is not worth two of them
+_GONE = 3  # ticks without a need in a row; one that is back before is the same need
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a request for machines."""
+    """What became of a request for machines: of those that are up, or of those in use."""
 
     wanted: int
     had: int
@@ -36,7 +41,13 @@ class Job(Protocol):
         """Wait until it is over."""
 
 
-def in_a_thread(action: Callable[[], None]) -> Job:
+class Begin(Protocol):
+    """How to begin something that takes time. `starts` says that machines have to come up."""
+
+    def __call__(self, action: Callable[[], None], *, starts: bool) -> Job: ...
+
+
+def in_a_thread(action: Callable[[], None], *, starts: bool) -> Job:  # noqa: ARG001
     """Begin something that takes real time."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
@@ -45,18 +56,19 @@ def in_a_thread(action: Callable[[], None]) -> Job:
 
 class Negotiator:
     """Asks the pool for as many machines as the processors need, one request at a time. It asks for
-    more immediately, but gives machines back only after they were not needed for long. It does not
-    keep asking for what was refused."""
+    more immediately, has the topology move to them if the need lasts, and gives machines back only
+    after they were not needed for long. It does not keep asking for what was refused."""
 
-    def __init__(
-        self, pool: MachinePool, begin: Callable[[Callable[[], None]], Job] = in_a_thread
-    ) -> None:
+    def __init__(self, pool: MachinePool, begin: Begin = in_a_thread) -> None:
         self.pool, self.begin = pool, begin
         self.answers: list[Answer] = []
         self.worker: Job | None = None
+        self.needed: int | None = None  # machines
+        self.had = 0  # machines in use, as last seen
+        self.short_since_s: float | None = None  # since when more machines are needed
+        self.without = 0  # ticks in a row at which no more were needed
         self.spare_since_s: float | None = None
         self.refused: tuple[int, float] | None = None
-        self.seen = 0
 
     @property
     def capacity(self) -> int | None:
@@ -64,28 +76,64 @@ class Negotiator:
         per_machine = self.pool.processors_per_machine
         return None if per_machine is None else per_machine * len(self._machines())
 
-    def moved(self) -> bool:
-        """Whether machines came or went since this was last asked."""
-        new, self.seen = self.answers[self.seen :], len(self.answers)
-        return any(answer.have != answer.had for answer in new)
-
-    def want(self, processors: int, now_s: float, quiet_s: float) -> None:
-        """See to it that there is room for that many processors. Returns at once."""
+    def want(self, processors: int | None, now_s: float, quiet_s: float) -> None:
+        """See to it that there is room for that many processors. None says that nothing is known at
+        the moment; then only a machine that was lost is asked for again. Returns at once."""
         per_machine = self.pool.processors_per_machine
-        if per_machine is None or (self.worker is not None and self.worker.is_alive()):
+        if per_machine is None:
+            return
+        have = len(self._machines())
+        up = have + len(self._spare())
+        if processors is not None:
+            self.needed = max(1, -(-processors // per_machine))
+            self._note_need(self.needed, have, up, now_s)
+        if self.needed is None or (self.worker is not None and self.worker.is_alive()):
+            return
+        lost, self.had = have < self.had, have
+        if processors is None and not lost:
             return
         self._note_refusal(now_s, quiet_s)
-        machines = max(1, -(-processors // per_machine))
-        have = len(self._machines())
-        if machines >= have:
+        if lost:
+            self.refused = None
+            self._note_need(self.needed, have, up, now_s)
+        if self.needed > up and not self._was_refused(self.needed, up):
+            self._start(self.needed)
+        elif processors is not None:
+            self._use(min(self.needed, up), have, up, now_s, quiet_s)
+
+    def _use(self, machines: int, have: int, up: int, now_s: float, quiet_s: float) -> None:
+        """Move to more machines if they were needed for as long as tuples would wait. Give back
+        those that were not needed for long."""
+        pause_s = self.pool.pause_s
+        quiet_s = max(quiet_s, _PAID_BACK * pause_s)
+        lasts = self.short_since_s is not None and now_s - self.short_since_s >= pause_s
+        spare = self.spare_since_s is not None and now_s - self.spare_since_s >= quiet_s
+        more = machines > have and lasts and not self._was_refused(machines, have)
+        if more or (machines < up and spare):
+            self.spare_since_s = None
+            self.worker = self.begin(lambda: self._move(machines), starts=False)
+
+    def _move(self, machines: int) -> None:
+        self._ask(self.pool.use, machines, self._machines)
+        self.had, self.short_since_s = len(self._machines()), None
+
+    def _start(self, machines: int) -> None:
+        def up() -> list[str]:
+            return [*self._machines(), *self._spare()]
+
+        self.worker = self.begin(lambda: self._ask(self.pool.start, machines, up), starts=True)
+
+    def _note_need(self, needed: int, have: int, up: int, now_s: float) -> None:
+        """Note since when more machines are needed than are in use, or fewer than are up."""
+        self.without = 0 if needed > have else self.without + 1
+        if self.without >= _GONE:
+            self.short_since_s = None
+        elif self.short_since_s is None and needed > have:
+            self.short_since_s = now_s
+        if needed >= up:
             self.spare_since_s = None
         elif self.spare_since_s is None:
             self.spare_since_s = now_s
-        spare = self.spare_since_s is not None and now_s - self.spare_since_s >= quiet_s
-        asked = self.refused is not None and machines >= self.refused[0] > have
-        if (machines > have and not asked) or (machines < have and spare):
-            self.spare_since_s = None
-            self.worker = self.begin(lambda: self._change(machines))
 
     def _note_refusal(self, now_s: float, quiet_s: float) -> None:
         """Note what was refused, so that it is not asked for again for a while."""
@@ -97,20 +145,31 @@ class Negotiator:
             if last.have < last.wanted:
                 self.refused = (last.wanted, now_s + 2 * quiet_s)
 
+    def _was_refused(self, machines: int, have: int) -> bool:
+        return self.refused is not None and machines >= self.refused[0] > have
+
     def _machines(self) -> list[str]:
+        return self._told(self.pool.machines)
+
+    def _spare(self) -> list[str]:
+        return self._told(self.pool.spare)
+
+    def _told(self, ask: Callable[[], list[str]]) -> list[str]:
         try:
-            return self.pool.machines()
+            return ask()
         except Exception:  # noqa: BLE001  # a pool that cannot say has none to give
             _log.exception("the pool of machines does not answer")
             return []
 
-    def _change(self, machines: int) -> None:
-        had = len(self._machines())
+    def _ask(
+        self, ask: Callable[[int], str], machines: int, count: Callable[[], list[str]]
+    ) -> None:
+        had = len(count())
         try:
-            words = self.pool.change(machines)
+            words = ask(machines)
         except Exception as error:  # noqa: BLE001  # a refusal, whatever its form, is an answer
             words = f"refused: {error}"
-        answer = Answer(machines, had, len(self._machines()), words)
+        answer = Answer(machines, had, len(count()), words)
         self.answers.append(answer)
         _log.info("machines: wanted %d, have %d: %s", answer.wanted, answer.have, answer.words)
 

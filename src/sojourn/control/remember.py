@@ -25,12 +25,14 @@ _ENOUGH_TREES = 10  # the fewest in an interval that is learned from
 _STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)  # no change is under way
 
 
-def after_disturbance(memory: Memory) -> Memory:
-    """The memory after machines came or went: tuples waited meanwhile, so nothing is judged by
-    them."""
+def after_start(memory: Memory, starts: int) -> Memory:
+    """The memory after the topology started anew, because it failed or moved to other machines.
+    Tuples waited meanwhile, so nothing is judged by them."""
     change = memory.change
     return replace(
         memory,
+        starts=starts,
+        starting=True,
         change=None if change is None else replace(change, reviewed=True),
         above=0,
         behind=0,

@@ -85,6 +85,8 @@ class Memory:
     wanted: Mapping[str, int]  # processors that operators should have
     number: int = 0  # of the last tick
     before_s: float | None = None  # when its samples were taken
+    starts: int = 1  # of the topology
+    starting: bool = True  # no whole interval has been seen since the last of them
     past: tuple[Measure, ...] = ()  # the newest last
     waited: bool = False  # tuples that end next waited: nothing ran, or machines came or went
     change: Change | None = None  # the last

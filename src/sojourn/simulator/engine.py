@@ -63,6 +63,7 @@ class SimulatedEngine:
         self.sampled_s = 0.0
         self.stalled_until_s = 0.0
         self.restarts = self.batches = 0
+        self.starts = 1
         self.trees = Trees(_senders(topology))
         self.sojourns: list[Times] = []
         self.wanted = {name: spec.processors for name, spec in topology.operators.items()}
@@ -151,7 +152,7 @@ class SimulatedEngine:
         for name, station in self.stations.items():
             vertices[name] = self._sample(station, interval_s)
         if peek:
-            return Samples(self.now_s, vertices, None, self.trees.count)
+            return Samples(self.now_s, vertices, None, self.trees.count, self.starts, self.batches)
         self.sampled_s = self.now_s
         for station in self.stations.values():
             station.counts = Counts()
@@ -161,7 +162,8 @@ class SimulatedEngine:
         self._forget_committed(self.now_s - self.now_s % self.commit_s)
         critical = self.trees.paths.collect()
         sojourn = replace(Sojourn.of(done.tolist()), critical=critical) if len(done) else None
-        return Samples(self.now_s, vertices, sojourn, self.trees.count, self.batches)
+        count = self.trees.count
+        return Samples(self.now_s, vertices, sojourn, count, self.starts, self.batches)
 
     def allocation(self) -> dict[str, int]:
         """Processors each operator has now."""
@@ -244,6 +246,7 @@ class SimulatedEngine:
 
     def pause(self, seconds: float) -> None:
         """Let nothing travel for a while: the topology commits and moves to other machines."""
+        self.starts += 1
         self._stall(seconds)
         self._forget_committed(self.now_s)
         self._reseat(self.now_s)
@@ -437,6 +440,7 @@ class SimulatedEngine:
     def fail(self) -> None:
         """Take the topology back to the last commit. It repeats everything since then."""
         self.restarts += 1
+        self.starts += 1
         self._forget_committed(self.now_s - self.now_s % self.commit_s)
         self._stall(self.settings.recover_s)
         for station in self.stations.values():
@@ -450,6 +454,7 @@ class SimulatedEngine:
             root = np.where(self.trees.is_open(root), root, REPEATED)
             self.trees.restart(root, len(self.edges[name]))
             self.logs[name] = [(time_s, root)]
+            self.counts[name].served += len(root)  # it reads them again, but no more arrive
             self._send(name, time_s, root)
         self._reseat(self.now_s)
 

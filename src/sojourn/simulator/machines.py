@@ -1,5 +1,5 @@
 """The pool of machines of a simulation. Machines take time to come up, and tuples wait while the
-topology moves."""
+topology moves to them."""
 
 from collections.abc import Callable
 
@@ -26,37 +26,56 @@ class SimulatedPool:
     def __init__(self, engine: SimulatedEngine, most: int | None) -> None:
         self.engine, self.most = engine, most
         self.cluster = engine.cluster
+        self.ready = 0  # machines that are up and not in use
+        self.pause_s = engine.settings.machine_pause_s
         self.processors_per_machine = None if self.cluster.machines is None else self.cluster.cores
 
     def machines(self) -> list[str]:
-        """The present machines."""
+        """The machines in use."""
         if self.cluster.machines is None:
             return ["local"]
         return [f"machine-{number}" for number in self.cluster.machines]
 
-    def change(self, machines: int) -> str:
-        """Get or give back machines, and move the topology."""
+    def spare(self) -> list[str]:
+        """The machines that are up besides these."""
+        return [f"spare-{number}" for number in range(self.ready)]
+
+    def start(self, machines: int) -> str:
+        """Have machines come up."""
         assert self.cluster.machines is not None
-        have = len(self.cluster.machines)
+        up = len(self.cluster.machines) + self.ready
         wanted = machines_within(machines, 1, self.most)
+        if wanted <= up:
+            return f"there are {up}, and no more are possible"
+        self.ready += wanted - up
+        return f"{wanted - up} came up"
+
+    def use(self, machines: int) -> str:
+        """Move the topology to machines that are up, and give back the others."""
+        assert self.cluster.machines is not None
+        have, up = len(self.cluster.machines), len(self.cluster.machines) + self.ready
+        wanted = min(machines_within(machines, 1, self.most), up)
+        self.ready = 0
         if wanted == have:
-            return f"there are {have}, and neither more nor fewer are possible"
+            return f"gave back {up - have}" if up > have else f"there are {have}"
         if wanted > have:
             self.cluster.grow(wanted)
         else:
             self.cluster.shrink(wanted)
-        pause_s = self.engine.settings.machine_pause_s
-        self.engine.pause(pause_s)
-        what = f"added {wanted - have}" if wanted > have else f"gave back {have - wanted}"
-        return f"{what}; tuples waited {pause_s:.1f} s"
+        self.engine.pause(self.pause_s)
+        what = f"added {wanted - have}" if wanted > have else f"gave back {up - wanted}"
+        return f"{what}; tuples waited {self.pause_s:.1f} s"
 
-    def begin(self, action: Callable[[], None]) -> _Job:
-        """Answer a request after the time that a machine takes to start."""
+    def begin(self, action: Callable[[], None], *, starts: bool) -> _Job:
+        """Begin something. If machines have to come up for it, that takes time."""
         job = _Job()
 
         def answer() -> None:
             action()
             job.over = True
 
-        self.engine.later(self.engine.settings.machine_start_s, answer)
+        if starts:
+            self.engine.later(self.engine.settings.machine_start_s, answer)
+        else:
+            answer()
         return job

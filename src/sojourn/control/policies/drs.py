@@ -59,9 +59,19 @@ def _fit(s: Situation, most: int) -> Decision:
     what = f"{s.total(s.current)} processors are in use and the limit is {most}"
     best, note = within(s, most)
     if best == s.current:
-        return Decision(Action.INFEASIBLE, f"{what}, but every operator is at its minimum")
+        reason = f"{what}, but every operator is at its minimum"
+        return Decision(Action.INFEASIBLE, reason, needed=_as_before(s))
     reason = f"{what}: {s.from_to(best)}{note}"
-    return Decision(Action.REMOVE, reason, best, known(s.estimate(s.network, best)), forced=True)
+    expected = known(s.estimate(s.network, best))
+    return Decision(Action.REMOVE, reason, best, expected, _as_before(s), forced=True)
+
+
+def _as_before(s: Situation) -> int:
+    """The processors that the target takes, or else as many as there were, within K_max."""
+    target_s, most = s.settings.max_sojourn_s, s.settings.max_processors
+    plan = None if target_s is None else fewest(s, s.network, target_s, None)[0]
+    needed = s.total(s.wanted if plan is None or not plan.feasible else plan.allocation)
+    return needed if most is None else min(needed, most)
 
 
 def _least_sojourn(s: Situation) -> Decision:

@@ -21,7 +21,7 @@ from sojourn.engine.driver.checkpoint import claim
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.interrupts import deferred
 from sojourn.engine.driver.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
-from sojourn.engine.spark.session import is_local, keep_jobs_on_interrupt, session
+from sojourn.engine.spark.session import is_here, is_local, keep_jobs_on_interrupt, session
 from sojourn.engine.spark.task import sockets
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
@@ -57,9 +57,9 @@ class SparkEngine:
             if SparkContext._active_spark_context is None:
                 self.undo.callback(_stop_spark)
             if checkpoint is None:
+                _check_here(spark, master)
                 checkpoint = tempfile.mkdtemp(prefix="sojourn-")
                 self.undo.callback(shutil.rmtree, checkpoint, ignore_errors=True)
-                _check_alone(spark, master)
             self.checkpoint = Path(checkpoint).resolve()
             claimed = claim(self.checkpoint, topology)
             self.undo.callback(claimed.close)
@@ -200,6 +200,11 @@ class SparkEngine:
         """How often the topology was restarted after a failure."""
         return self.supervisor.restarts
 
+    @property
+    def starts(self) -> int:
+        """How often the topology has started: at first, after failures, and on other machines."""
+        return self.hub.starts
+
     def abandon(self) -> None:
         """End at once. The next start repeats what was not committed."""
         self.supervisor.stopping.set()
@@ -275,10 +280,10 @@ def _stop_spark() -> None:
         context.stop()
 
 
-def _check_alone(spark: SparkSession | None, master: str | None) -> None:
+def _check_here(spark: SparkSession | None, master: str | None) -> None:
     """Refuse a cluster without a checkpoint: one made on the fly exists only on this machine."""
     used = spark.sparkContext.master if spark is not None else master
-    if used is not None and not is_local(used):
+    if used is not None and not is_here(used):
         raise InputError(
             f"on the cluster {used} a topology needs a checkpoint: a directory that all its "
             "machines see; give checkpoint=…"

@@ -50,7 +50,7 @@ class Hub(threading.Thread):
         self.failures: list[m.Failed] = []
         self.changed = threading.Condition()
         self.requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.epoch = 0
+        self.epoch = self.starts = 0
         self.polls = 0
         self.ended = False
         self.broken: str | None = None
@@ -142,7 +142,8 @@ class Hub(threading.Thread):
             if not peek:
                 self.sampled.update(reports)
                 sojourn = self.tracker.collect()
-            return Samples(time.time(), merge(changes), sojourn, len(self.tracker.trees))
+            trees = len(self.tracker.trees)
+            return Samples(time.time(), merge(changes), sojourn, trees, starts=self.starts)
 
     @property
     def is_broken(self) -> bool:
@@ -240,6 +241,7 @@ class Hub(threading.Thread):
         """Begin a new start: nothing heard before counts any more."""
         with self.changed:
             self.epoch = epoch
+            self.starts += 1
             self.members.clear()
             self.at.clear()
             self.attached.clear()

@@ -1,6 +1,7 @@
 """Pools of machines for the negotiator: this machine alone, a standalone cluster whose workers are
-started and stopped, and any cluster manager that Spark can ask. Before a machine is given back, the
-topology commits and moves off it."""
+started and stopped, and any cluster manager that Spark can ask. New machines come up while the
+topology runs. It then commits and starts anew on all of them. Before a machine is given back, it
+moves off it in the same way."""
 
 import contextlib
 import shutil
@@ -10,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sojourn.chains import contracted
 from sojourn.engine.driver.engine import SparkEngine
+from sojourn.engine.spark.session import warm_up
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.engine.wire.layout import layout
 from sojourn.ports import LocalPool, machines_within
@@ -18,9 +21,81 @@ from sojourn.settings import ControlSettings
 from sojourn.topology import Topology
 
 _REGISTER_S = 60.0
+_WARM_S = 5.0
+_PAUSE_S = 5.0  # until one was measured
 
 
-class StandalonePool:
+class _ClusterPool:
+    """Machines of a cluster. In use are those that were up when the query last started: Spark puts
+    its tasks on all of them."""
+
+    def __init__(self, engine: SparkEngine, processors: int, most: int | None) -> None:
+        self.engine, self.most = engine, most
+        self.processors_per_machine = processors
+        self.pauses_s: list[float] = []
+        self.placed = (engine.starts, self.up())
+
+    @property
+    def pause_s(self) -> float:
+        """How long tuples waited the last time."""
+        return self.pauses_s[-1] if self.pauses_s else _PAUSE_S
+
+    @property
+    def least(self) -> int:
+        """Machines that the task slots need."""
+        raise NotImplementedError
+
+    def up(self) -> list[str]:
+        """The machines that are up."""
+        raise NotImplementedError
+
+    def bring_up(self, machines: int) -> str:
+        """Wait until there are that many. Returns in words what happened."""
+        raise NotImplementedError
+
+    def give_back(self, names: list[str]) -> None:
+        """Give back machines that nothing runs on."""
+        raise NotImplementedError
+
+    def machines(self) -> list[str]:
+        """The machines in use."""
+        if self.placed[0] != self.engine.starts:
+            self.placed = (self.engine.starts, self.up())
+        return [name for name in self.up() if name in self.placed[1]]
+
+    def spare(self) -> list[str]:
+        """The machines that are up besides these."""
+        used = self.machines()
+        return [name for name in self.up() if name not in used]
+
+    def start(self, machines: int) -> str:
+        """Have machines come up, and their Python, too."""
+        wanted, up = machines_within(machines, self.least, self.most), len(self.up())
+        if wanted <= up:
+            return f"there are {up}, and no more are possible"
+        words = self.bring_up(wanted)
+        if len(self.up()) > up:
+            warm_up(self.engine.spark, len(self.up()), _WARM_S)
+        return words
+
+    def use(self, machines: int) -> str:
+        """Commit, and go on with that many machines."""
+        wanted = machines_within(machines, self.least, self.most)
+        used = self.machines()
+        up = [*used, *self.spare()]
+        more, leaving = up[len(used) : wanted], up[wanted:]
+        gone = f"gave back {', '.join(leaving)}"
+        if not more and not leaving:
+            return f"there are {len(up)}, and neither more nor fewer are possible"
+        if not more and len(used) <= wanted:
+            self.give_back(leaving)
+            return gone
+        self.pauses_s.append(self.engine.relocate(lambda: self.give_back(leaving)))
+        what = f"added {', '.join(more)}" if more else gone
+        return f"{what}; tuples waited {self.pauses_s[-1]:.1f} s"
+
+
+class StandalonePool(_ClusterPool):
     """Spark Workers of a standalone cluster, started and stopped as needed, all with the same
     number of processors and cores. There are always enough for the query's task slots."""
 
@@ -32,54 +107,38 @@ class StandalonePool:
         cores: int,
         most: int | None,
     ) -> None:
-        self.cluster, self.engine = cluster, engine
-        self.processors_per_machine = processors
-        self.cores, self.most = cores, most
-        self.pauses_s: list[float] = []
+        self.cluster, self.cores = cluster, cores
+        super().__init__(engine, processors, most)
 
     @property
     def least(self) -> int:
         """Machines that the task slots need."""
         return -(-self.engine.layout.slots // self.cores)
 
-    def machines(self) -> list[str]:
+    def up(self) -> list[str]:
         """The Workers whose process has not ended."""
         return [name for name, worker in self.cluster.workers.items() if not worker.silent]
 
-    def change(self, machines: int) -> str:
-        """Start or stop workers, and move the topology."""
-        wanted = machines_within(machines, self.least, self.most)
-        have = self.machines()
-        if wanted == len(have):
-            return f"there are {len(have)}, and neither more nor fewer are possible"
-        if wanted > len(have):
-            added = [self.cluster.add(self.cores) for _ in range(wanted - len(have))]
-            await_slots(self.engine, wanted * self.cores)
-            self.pauses_s.append(self.engine.relocate())
-            return f"added {', '.join(added)}; tuples waited {self.pauses_s[-1]:.1f} s"
-        leaving = have[wanted:]
+    def bring_up(self, machines: int) -> str:
+        """Start Workers, and wait for their Spark executors."""
+        added = [self.cluster.add(self.cores) for _ in range(machines - len(self.up()))]
+        await_slots(self.engine, machines * self.cores)
+        return f"{', '.join(added)} came up"
 
-        def give_back() -> None:
-            for name in leaving:
-                self.cluster.remove(name)
-
-        self.pauses_s.append(self.engine.relocate(give_back))
-        return f"gave back {', '.join(leaving)}; tuples waited {self.pauses_s[-1]:.1f} s"
+    def give_back(self, names: list[str]) -> None:
+        """Stop Workers."""
+        for name in names:
+            self.cluster.remove(name)
 
 
-class SparkPool:
+class SparkPool(_ClusterPool):
     """Spark executors as machines, asked of whatever manages the cluster: YARN, Kubernetes or a
     standalone master."""
-
-    def __init__(self, engine: SparkEngine, processors: int, most: int | None) -> None:
-        self.engine, self.most = engine, most
-        self.processors_per_machine = processors
-        self.pauses_s: list[float] = []
 
     @property
     def least(self) -> int:
         """Machines that the task slots need, if they are all alike."""
-        slots, have = int(self.context.defaultParallelism()), max(1, len(self.machines()))
+        slots, have = int(self.context.defaultParallelism()), max(1, len(self.up()))
         return -(-self.engine.layout.slots * have // max(1, slots))
 
     @property
@@ -87,36 +146,30 @@ class SparkPool:
         """Spark's own context, in Java."""
         return self.engine.spark.sparkContext._jsc.sc()
 
-    def machines(self) -> list[str]:
+    def up(self) -> list[str]:
         """The ids of the Spark executors that have registered."""
         found = self.context.getExecutorIds()
         return [found.apply(i) for i in range(found.size())]
 
-    def change(self, machines: int) -> str:
-        """Ask the cluster manager, and move the topology."""
-        have = self.machines()
-        machines = machines_within(machines, self.least, self.most)
-        if machines == len(have):
-            return f"there are {len(have)}, and neither more nor fewer are possible"
+    def bring_up(self, machines: int) -> str:
+        """Ask the cluster manager, and wait for what it gives."""
+        had = len(self.up())
         jvm: Any = self.engine.spark._jvm
-        if machines > len(have):
-            empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-            if not self.context.requestTotalExecutors(machines, 0, empty):
-                return f"refused: the cluster manager takes no requests; there are {len(have)}"
-            _await(lambda: len(self.machines()) >= machines, _REGISTER_S)
-            got = len(self.machines())
-            if got == len(have):
-                return f"refused: of {machines} there are {got} after {_REGISTER_S:.0f} s"
-            self.pauses_s.append(self.engine.relocate())
-            return f"have {got} of {machines}; tuples waited {self.pauses_s[-1]:.1f} s"
-        leaving = have[machines:]
+        empty = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        if not self.context.requestTotalExecutors(machines, 0, empty):
+            return f"refused: the cluster manager takes no requests; there are {had}"
+        _await(lambda: len(self.up()) >= machines, _REGISTER_S)
+        got = len(self.up())
+        if got == had:
+            return f"refused: of {machines} there are {got} after {_REGISTER_S:.0f} s"
+        return f"{got} of {machines} came up"
 
-        def give_back() -> None:
-            self.context.killExecutors(jvm.PythonUtils.toSeq(leaving))
-            _await(lambda: not set(leaving) & set(self.machines()), _REGISTER_S)
-
-        self.pauses_s.append(self.engine.relocate(give_back))
-        return f"gave back {', '.join(leaving)}; tuples waited {self.pauses_s[-1]:.1f} s"
+    def give_back(self, names: list[str]) -> None:
+        """Have the cluster manager end executors."""
+        if names:
+            jvm: Any = self.engine.spark._jvm
+            self.context.killExecutors(jvm.PythonUtils.toSeq(names))
+            _await(lambda: not set(names) & set(self.up()), _REGISTER_S)
 
 
 Pool = LocalPool | StandalonePool | SparkPool
@@ -155,7 +208,8 @@ def pool_for(
 
 def first_machines(topology: Topology, settings: ControlSettings) -> int:
     """Machines to begin with: enough for the topology's first processors, as far as the settings
-    allow that many, and in any case enough for its task slots."""
+    allow that many, and in any case enough for its task slots. A chain has those of its head."""
+    topology = contracted(topology)
     processors = sum(spec.processors for spec in topology.operators.values())
     machines = -(-processors // settings.machine_processors)
     least = -(-layout(topology).slots // settings.machine_cores)

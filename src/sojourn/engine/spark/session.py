@@ -37,7 +37,7 @@ _OPTIONS = "SPARK_SUBMIT_OPTS"
 _EXECUTORS = "spark.executor.extraJavaOptions"
 # Java's second compiler takes half of the CPU in a Java machine's first minutes, when a start or a
 # recovery should be quick. It gains little where rows are only passed on.
-_QUICK = "-XX:TieredStopAtLevel=1"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 # Can be set on a running session.
 PER_QUERY = {
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
@@ -73,15 +73,15 @@ def session(
         if master is None:
             own, master = True, f"local[{slots + 1}]"  # one for what warms it up
         builder = SparkSession.builder.master(master).appName(name)
-        if is_local(master) or re.match(r"spark://(127\.|localhost)", master):
+        if is_here(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             os.environ["PYSPARK_PYTHON"] = sys.executable  # the same machine, so the same Python
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
             given = submitted().get(_EXECUTORS, "")
-            builder = builder.config(_EXECUTORS, f"{_QUICK} {use} {given}".strip())
+            builder = builder.config(_EXECUTORS, f"{QUICK_JAVA} {use} {given}".strip())
         builder = configure(builder).config(map={**_DEFAULTS})
-        with _java_options(f"{_QUICK} {write or use}"):
+        with _java_options(f"{QUICK_JAVA} {write or use}"):
             own = own and SparkContext._active_spark_context is None
             spark = _plain(builder) if own else builder.getOrCreate()
     _check(spark)
@@ -95,7 +95,7 @@ def session(
             "spark.sql.streaming.realTimeMode.minBatchDuration", f"{batch_s * 1000:.0f}ms"
         )
     if own:
-        threading.Thread(target=_warm_up, args=(spark,), daemon=True).start()
+        warm_up(spark, 1)
     return spark
 
 
@@ -133,11 +133,17 @@ def _plain(builder: Any) -> SparkSession:
     return SparkSession(context, java(context._jsc.sc(), none, none, extensions, empty, empty))
 
 
-def _warm_up(spark: SparkSession) -> None:
-    """Have Spark start its daemon of Python workers, and load its classes, while the query is
-    being planned."""
+def warm_up(spark: SparkSession, machines: int, wait_s: float = 0.0) -> None:
+    """Have Spark start its daemons of Python workers, and load its classes, on so many machines:
+    each of them that has a free slot gets a task. Waits for that only so long."""
+    thread = threading.Thread(target=_run_tasks, args=(spark, machines), daemon=True)
+    thread.start()
+    thread.join(wait_s)
+
+
+def _run_tasks(spark: SparkSession, tasks: int) -> None:
     try:
-        spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id long").collect()
+        spark.range(0, tasks, 1, tasks).mapInArrow(lambda batches: batches, "id long").collect()
     except Exception:  # noqa: BLE001  # it only saves time, and the session may have been stopped
         _log.debug("the session was not warmed up", exc_info=True)
 
@@ -168,6 +174,11 @@ def submitted() -> dict[str, str]:
 def is_local(master: str) -> bool:
     """Whether all of Spark runs in this process."""
     return re.match(r"local\b(?!-cluster)", master) is not None
+
+
+def is_here(master: str) -> bool:
+    """Whether all of Spark runs on this machine: a master on loopback has no Workers elsewhere."""
+    return is_local(master) or re.match(r"spark://(127\.|localhost[:,])", master) is not None
 
 
 def keep_jobs_on_interrupt() -> None:

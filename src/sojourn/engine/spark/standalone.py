@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pyspark
 
+from sojourn.engine.spark.archive import class_options
 from sojourn.engine.spark.java import find_java
+from sojourn.engine.spark.session import QUICK_JAVA
 
 _HOME = Path(pyspark.__file__).parent
 _START_S = 60.0
@@ -30,7 +32,8 @@ class StandaloneCluster:
         self.directory = directory
         self.numbers = 0
         self.workers: dict[str, _Daemon] = {}
-        self.master = _Daemon(directory / "master.log", "master.Master", {})
+        self.environ = _environ()
+        self.master = _Daemon(directory / "master.log", "master.Master", self.environ)
         self.url = self.master.await_line(r"Starting Spark master at (spark://\S+)")
 
     def add(self, cores: int, memory: str = "1g") -> str:
@@ -45,8 +48,9 @@ class StandaloneCluster:
         worker = _Daemon(
             self.directory / f"{name}.log",
             "worker.Worker",
-            {"TMPDIR": temporary},
-            *("--cores", str(cores), "--memory", memory, "--work-dir", str(work), self.url),
+            {**self.environ, "TMPDIR": temporary},
+            temporary,
+            ("--cores", str(cores), "--memory", memory, "--work-dir", str(work), self.url),
         )
         self.workers[name] = worker
         worker.await_line(r"Successfully registered with (master)")
@@ -69,21 +73,40 @@ class StandaloneCluster:
         self.close()
 
 
+def _environ() -> dict[str, str]:
+    """What the cluster's processes are started with. Their Java is as quick to start as that of a
+    session, since tuples may be waiting for the machine."""
+    cache = Path.home() / ".cache" / "sojourn"
+    java = find_java(os.environ, cache)
+    _, archive = class_options(java.home, cache)
+
+    def options(name: str, quick: str) -> dict[str, str]:
+        return {name: f"{quick} {os.environ.get(name, '')}".strip()}
+
+    return {
+        **os.environ,
+        "JAVA_HOME": str(java.home),
+        "SPARK_HOME": str(_HOME),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PYSPARK_PYTHON": sys.executable,
+        **options("SPARK_DAEMON_JAVA_OPTS", f"{QUICK_JAVA} -XX:+UseSerialGC {archive}"),
+        **options("SPARK_LAUNCHER_OPTS", f"{QUICK_JAVA} -XX:+UseSerialGC"),
+    }
+
+
 class _Daemon:
     """One of the cluster's processes, and what it says."""
 
-    def __init__(self, log: Path, name: str, extra: Mapping[str, str], *arguments: str) -> None:
-        java = find_java(os.environ, Path.home() / ".cache" / "sojourn")
-        environ = {
-            **os.environ,
-            "JAVA_HOME": str(java.home),
-            "SPARK_HOME": str(_HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_NO_DAEMONIZE": "1",
-            "SPARK_DAEMON_MEMORY": "256m",
-            "PYSPARK_PYTHON": sys.executable,
-            **extra,
-        }
+    def __init__(
+        self,
+        log: Path,
+        name: str,
+        environ: Mapping[str, str],
+        temporary: str | None = None,
+        arguments: tuple[str, ...] = (),
+    ) -> None:
         self.process = subprocess.Popen(
             [
                 *("sh", "-c", _UNTIL_WE_END, "sh"),
@@ -100,7 +123,7 @@ class _Daemon:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.name, self.log, self.temporary = name, log, extra.get("TMPDIR")
+        self.name, self.log, self.temporary = name, log, temporary
         self.said: list[str] = []
         self.silent = False
         self.news = threading.Condition()
