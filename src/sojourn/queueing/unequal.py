@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations_with_replacement
 
 from sojourn.errors import InputError
-from sojourn.queueing.exchange import Deal, least, settled
+from sojourn.queueing.exchange import Deal, Exchange
 from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import Network
 from sojourn.queueing.station import Station
@@ -211,6 +211,7 @@ class _Deals:
         low, self.most = dict(minimum or {}), dict(maximum or {})
         self.low = {name: max(1, low.get(name, 1)) for name in self.names}
         self.known: dict[tuple[int, Sequence[int]], tuple[float, float]] = {}
+        self.search = Exchange(self._cost, len(kinds))
         self.obstacle = self._obstacle()
 
     @property
@@ -223,17 +224,15 @@ class _Deals:
 
     def least(self) -> Deal:
         """The best placement found of all processors."""
-        counts = tuple(kind.count for kind in self.kinds.values())
+        counts = [kind.count for kind in self.kinds.values()]
         nothing = [(0,) * len(counts)] * len(self.names)
-        return least(Deal.of(self._cost, nothing, counts), self._cost)
+        return self.search.least(self.search.deal(nothing, counts))
 
     def cheaper(self, deal: Deal, target: float, per_speed: bool) -> Deal:
         """Give back or exchange processors as long as the target is kept: first what saves most,
         or with `per_speed` first what is dearest for its speed."""
         kinds = range(len(self.costs))
-        offers = [
-            ((gone,), ()) for gone in kinds
-        ] + [
+        offers = [((gone,), ()) for gone in kinds] + [
             (gone, come)
             for size in ((1, 1), (2, 1), (1, 2))
             for gone in combinations_with_replacement(kinds, size[0])
@@ -262,7 +261,7 @@ class _Deals:
                 limits = zip(have, self.kinds.values(), strict=True)
                 if any(count < 0 or count > kind.count for count, kind in limits):
                     continue
-                tried = settled(deal.with_counts(self._cost, have), self._cost)
+                tried = self.search.settled(self.search.deal(deal.mixes, have))
                 if tried.short <= 0 and tried.total <= target:
                     better.append((worth(offer), tried.total, tried))
             if not better:
