@@ -20,7 +20,7 @@ class Knob:
     """How a setting is named, read, checked and explained."""
 
     key: str
-    kind: str  # duration, count, number, or the choices separated by |
+    kind: str  # duration, count, number, numbers, or the choices separated by |
     about: str
     least: float = 0.0
     most: float = math.inf
@@ -63,7 +63,12 @@ class Knob:
         """What the knob can be set to, in words."""
         if "|" in self.kind:
             return f"one of {', '.join(self.kind.split('|'))}"
-        what = {"duration": "a duration", "count": "a whole number", "number": "a number"}
+        what = {
+            "duration": "a duration",
+            "count": "a whole number",
+            "number": "a number",
+            "numbers": "one or more numbers separated by commas, each",
+        }
         told = _plain_duration if self.kind == "duration" else "{:g}".format
         most = "" if self.most == math.inf else f" and at most {told(self.most)}"
         return f"{what[self.kind]} of at least {told(self.least)}{most}"
@@ -71,6 +76,8 @@ class Knob:
     def _fits(self, value: Any) -> bool:
         if "|" in self.kind:
             return value in self.kind.split("|")
+        if self.kind == "numbers":
+            return bool(value) and all(self.least <= number <= self.most for number in value)
         return bool(self.least <= value <= self.most)
 
     def _refused(self, value: object, where: str | None = None) -> InputError:
@@ -81,6 +88,10 @@ class Knob:
 _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "count": lambda value, what: parse_whole(value, what, least=0),
     "number": parse_number,
+    "numbers": lambda value, what: tuple(
+        parse_number(number, what)
+        for number in (value if isinstance(value, list | tuple) else str(value).split(","))
+    ),
 }
 
 
@@ -407,6 +418,15 @@ class SimulatorSettings(_Checked):
         "duration",
         3.0,
         "How long tuples wait while the topology moves to other machines.",
+    )
+    machine_speeds: tuple[float, ...] | None = _knob(
+        "simulator.machines.speeds",
+        "numbers",
+        None,
+        "Speeds of the machines in the order in which they come, over and over, such as 1,1,0.5. "
+        "Service times are those at speed 1. Unless set, all machines have speed 1.",
+        least=0.001,
+        most=1000.0,
     )
     machine_lives_s: float | None = _knob(
         "simulator.machines.lives",

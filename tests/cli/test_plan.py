@@ -370,6 +370,75 @@ def test_the_sweep_marks_the_plan_only_where_it_is_on_it(run: Run, plan_file: An
     assert "The sweep places processors for the mean, the plan for its percentile." in shown
 
 
+KINDS = "processors:\n  fast: {count: 6, speed: 2}\n  slow: {count: 20, speed: 0.5, cost: 0.2}\n"
+
+
+def test_the_report_says_which_operator_gets_which_kind(run: Run, plan_file: Any) -> None:
+    record = json.loads(run("plan", plan_file(GOOD + KINDS), "--json").out)
+    kinds = {kind["name"]: kind for kind in record["kinds"]}
+    for name, kind in kinds.items():
+        used = sum(mix[name] for mix in record["allocation"].values())
+        assert used == kind["used"] <= kind["count"]
+    assert sum(record["allocation"]["extract"].values()) <= 12
+    shown = run("plan", plan_file(GOOD + KINDS)).out
+    header = next(line for line in shown.splitlines() if "operator" in line)
+    assert header.split()[-7:] == ["fast", "slow", "busy", "wait", "sojourn", "of", "E[T]"]
+    extract = next(line for line in shown.splitlines() if "extract" in line).split()
+    assert extract[3:5] == [str(n) for n in record["allocation"]["extract"].values()]
+    assert f"{kinds['slow']['used']} of 20 slow (speed 0.5)" in shown
+
+
+def test_a_target_takes_the_cheapest_processors(run: Run, plan_file: Any) -> None:
+    every = json.loads(run("plan", plan_file(GOOD + KINDS), "--json").out)
+    target = ("--max-sojourn", "2.5s", "--json")
+    record = json.loads(run("plan", plan_file(GOOD + KINDS), *target).out)
+    assert record["mean_sojourn_s"] <= record["max_sojourn_s"] == 2.5
+    assert record["cost"] < every["cost"]
+    even = json.loads(run("plan", plan_file(GOOD + KINDS.replace(", cost: 0.2", "")), *target).out)
+    assert even["cost"] == even["processors"] < record["processors"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("count: 6", "count: 0", ":10: processors.fast.count: must be a whole number of at least"),
+        ("count: 6, ", "", ":10: processors.fast: needs count"),
+        ("speed: 2}", "speed: 0}", ":10: processors.fast.speed: must be above 0; got 0"),
+        (", speed: 2}", "}", ":10: processors.fast: needs speed"),
+        ("speed: 2}", "speed: 1e9}", ":10: processors.fast: the speed of a processor must lie"),
+        ("cost: 0.2", "cost: -1", ":11: processors.slow.cost: must be above 0; got -1"),
+        ("cost: 0.2", "price: 1", ":11: processors.slow.price: unknown key; known: count, speed,"),
+        ("fast: {count: 6, speed: 2}", "fast: 6", ":10: processors.fast: must be a mapping"),
+        (KINDS, "processors: {}\n", ":9: processors: needs processors with at least one entry"),
+        (KINDS, KINDS + "limits: {max_processors: 9}\n", "the file's processors say how many"),
+        (KINDS, KINDS + "limits: {max_sojourn: 9s, percentile: 99}\n", "percentile: the file has"),
+        ("count: 20", "count: 1", "cannot keep up"),
+    ],
+)
+def test_mistakes_about_kinds_of_processors_are_named(
+    run: Run, plan_file: Any, old: str, new: str, message: str
+) -> None:
+    assert (GOOD + KINDS).count(old) == 1
+    text = (GOOD + KINDS).replace(old, new)
+    shown = run("plan", plan_file(text.replace("speed: 2}", "speed: 0.3}", new == "count: 1")))
+    assert shown.code == 2
+    assert shown.out == ""
+    assert message in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "options", [["--compare", "8:8"], ["--sweep"], ["--max-processors", "9"], ["--percentile", "9"]]
+)
+def test_what_only_equal_processors_have_is_refused(
+    run: Run, plan_file: Any, options: list[str]
+) -> None:
+    shown = run("plan", plan_file(GOOD + KINDS), *options)
+    assert shown.code == 2
+    assert len(shown.err.splitlines()) == 1
+    assert "processors" in shown.err
+
+
 def test_a_binary_file_and_a_folder_are_refused(run: Run, tmp_path: Path) -> None:
     binary = tmp_path / "plan.yaml"
     binary.write_bytes(b"\xff\xfe\x00")

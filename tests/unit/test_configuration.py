@@ -37,6 +37,12 @@ def test_later_layers_go_over_earlier_ones(tmp_path: Path) -> None:
     assert (control.percentile, engine.max_bundle) == (99.0, 9)
 
 
+@pytest.mark.parametrize("value", ["1, 0.5", [1, 0.5], ("1", "0.5")])
+def test_several_numbers_are_read_from_text_and_lists(value: object) -> None:
+    layer = from_mapping({"simulator.machines.speeds": value})
+    assert settings_from([layer])[2].machine_speeds == (1.0, 0.5)
+
+
 def test_properties_are_read_as_spark_reads_them(tmp_path: Path) -> None:
     file = tmp_path / "spark-defaults.conf"
     file.write_text(
@@ -60,6 +66,9 @@ def test_properties_are_read_as_spark_reads_them(tmp_path: Path) -> None:
         (["minSojourn=2s", "maxSojourn=1s"], "minSojourn must be below"),
         (["maxSojourn"], "must be key=value"),
         (["batch=10ms"], "at least 1"),
+        (["simulator.machines.speeds=1,fast"], "must be one or more numbers separated by commas"),
+        (["simulator.machines.speeds=1,0"], r"each of at least 0.001 .*; got '1,0'"),
+        (["simulator.machines.speeds="], "must be one or more numbers separated by commas"),
     ],
 )
 def test_bad_settings_are_told(options: list[str], message: str) -> None:

@@ -20,10 +20,22 @@ from sojourn.cli.plan_report import (
     record,
 )
 from sojourn.cli.planfile import PlanFile, read_plan_file
+from sojourn.cli.unequal_report import print_unequal, unequal_record
 from sojourn.errors import InputError
-from sojourn.queueing import Network, Plan, Step, assign_processors, min_processors, sweep
+from sojourn.queueing import (
+    Network,
+    Plan,
+    Step,
+    UnequalPlan,
+    assign_processors,
+    assign_unequal,
+    cheapest_unequal,
+    min_processors,
+    sweep,
+)
 from sojourn.units import parse_duration, parse_number, parse_whole
 
+_EQUAL = "this is only known for equal ones"
 _WIDE = 1000  # figures are never cut off; a narrow terminal wraps the line
 
 
@@ -55,11 +67,26 @@ def plan(
 ) -> None:
     """Say how many processors each operator needs. Also says what limits the topology."""
     contents = read_plan_file(file)
+    if contents.kinds:
+        for option, given in (("--compare", compare), ("--sweep", show_sweep), ("--plot", plot)):
+            if given:
+                raise InputError(f"{option}: {file} has processors of different kinds; {_EQUAL}")
     goal = _goal(contents, max_processors, max_sojourn, percentile)
     try:
         network = contents.network(model.value)
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_WIDE)
+    if contents.kinds:
+        dealt = _solve_unequal(network, contents, goal)
+        if not dealt.feasible:
+            raise InputError(f"{file}: {dealt.reason}")
+        if as_json:
+            shown = unequal_record(contents.name, model, network, goal, dealt, contents.kinds)
+            typer.echo(json.dumps(shown, indent=2, allow_nan=False))
+        else:
+            print_unequal(console, contents.name, network, dealt, contents.kinds)
+        return
     best = _solve(network, contents, goal)
     if not best.feasible:
         raise InputError(f"{file}: {best.reason}")
@@ -80,7 +107,6 @@ def plan(
             ]
         typer.echo(json.dumps(shown, indent=2, allow_nan=False))
         return
-    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_WIDE)
     print_plan(console, contents.name, network, goal, best, contents.maximum)
     if compare:
         print_comparison(console, network, goal, best, allocations)
@@ -106,7 +132,14 @@ def _goal(
         processors, sojourn = None, parse_duration(max_sojourn, "--max-sojourn")
         if sojourn <= 0:
             raise InputError(f"--max-sojourn: must be above zero; got {max_sojourn!r}")
-    if processors is None and sojourn is None:
+    if contents.kinds:
+        if processors is not None:
+            raise InputError(
+                "max_processors: the file's processors say how many there are; leave one out"
+            )
+        if p is not None or percentile is not None:
+            raise InputError(f"percentile: the file has processors of different kinds; {_EQUAL}")
+    elif processors is None and sojourn is None:
         raise InputError(
             "no limit: give --max-processors K or --max-sojourn T, or limits in the file"
         )
@@ -124,6 +157,13 @@ def _solve(network: Network, contents: PlanFile, goal: Goal) -> Plan:
     return min_processors(
         network, goal.max_sojourn, goal.percentile, contents.minimum, contents.maximum
     )
+
+
+def _solve_unequal(network: Network, contents: PlanFile, goal: Goal) -> UnequalPlan:
+    limits = contents.minimum, contents.maximum
+    if goal.max_sojourn is None:
+        return assign_unequal(network, contents.kinds, *limits)
+    return cheapest_unequal(network, contents.kinds, goal.max_sojourn, *limits)
 
 
 def _allocations(text: str, network: Network) -> list[dict[str, int]]:

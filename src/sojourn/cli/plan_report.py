@@ -126,7 +126,7 @@ def print_plan(
     maximum: Mapping[str, int],
 ) -> None:
     """The table of operators, the totals, and what limits them."""
-    table = _table(
+    table = plan_table(
         "operator",
         "arrivals/s",
         "each serves/s",
@@ -172,7 +172,7 @@ def print_comparison(
     columns = [":".join(network.stations), "processors", "mean sojourn", "against plan"]
     if goal.percentile:
         columns.append(f"p{goal.percentile:.10g}")
-    table = _table(*columns)
+    table = plan_table(*columns)
     for allocation, label in [(best.allocation, " plan"), *((a, "") for a in allocations)]:
         mean = network.mean_sojourn(allocation)
         difference = mean / best.mean_sojourn - 1
@@ -197,7 +197,7 @@ def _falling_behind(network: Network, allocation: Mapping[str, int]) -> str:
 
 def print_sweep(console: Console, best: Plan, steps: list[Step]) -> None:
     """E[T] against the number of processors, thinned out if there are many."""
-    table = _table("processors", "mean sojourn", "last one to")
+    table = plan_table("processors", "mean sojourn", "last one to")
     every = math.ceil(len(steps) / _SWEEP_ROWS)
     for index, step in enumerate(steps):
         same = math.isclose(step.mean_sojourn, best.mean_sojourn, rel_tol=1e-6)
@@ -216,7 +216,8 @@ def print_sweep(console: Console, best: Plan, steps: list[Step]) -> None:
         console.print(f"Every {every}th of {len(steps)} points is shown; --json has them all.")
 
 
-def _table(*columns: str) -> Table:
+def plan_table(*columns: str) -> Table:
+    """A table of names in the first column and figures in the others."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column(columns[0], no_wrap=True)
     for column in columns[1:]:

@@ -1,14 +1,14 @@
-"""The file that `sojourn plan` reads: sources, operators, edges and limits in YAML, checked line
-by line. Fed by the command; feeds it a network."""
+"""The file that `sojourn plan` reads: sources, operators, edges, limits and processors in YAML,
+checked line by line. Fed by the command; feeds it a network."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sojourn.cli.section import Section, read_section
 from sojourn.errors import InputError
 from sojourn.graph import cycle_in, groups, is_loop
-from sojourn.queueing import Network, Station, traffic
+from sojourn.queueing import Kind, Network, Station, traffic
 from sojourn.units import parse_duration, parse_number, parse_rate
 
 
@@ -44,6 +44,7 @@ class PlanFile:
     max_processors: int | None
     max_sojourn: float | None
     percentile: float | None
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
 
     def network(self, model: str) -> Network:
         """The queueing network; the model `mmk` sets every SCV to 1."""
@@ -79,7 +80,7 @@ class PlanFile:
 def read_plan_file(path: Path) -> PlanFile:
     """Read and check a file, or say which line is wrong and how."""
     top = read_section(path)
-    top.check_keys("name", "sources", "operators", "edges", "limits")
+    top.check_keys("name", "sources", "operators", "edges", "limits", "processors")
     sources = {
         name: entry.number("rate", parse_rate, above=0.0)
         for name, entry in top.entries("sources", "rate")
@@ -103,6 +104,7 @@ def read_plan_file(path: Path) -> PlanFile:
     limits = top.section("limits") if "limits" in top.value else None
     if limits:
         limits.check_keys("max_processors", "max_sojourn", "percentile")
+    kinds = _kinds(top) if "processors" in top.value else {}
     plan = PlanFile(
         name=top.text("name", path.stem),
         sources=sources,
@@ -111,6 +113,7 @@ def read_plan_file(path: Path) -> PlanFile:
         max_processors=limits.whole("max_processors") if limits else None,
         max_sojourn=limits.optional("max_sojourn", parse_duration, above=0.0) if limits else None,
         percentile=limits.optional("percentile", parse_number, above=0.0) if limits else None,
+        kinds=kinds,
     )
     if limits and plan.percentile and plan.percentile >= 100:
         limits.fail(f"must lie below 100, such as 99; got {plan.percentile:g}", "percentile")
@@ -136,6 +139,21 @@ def _operator(entry: Section) -> OperatorEntry:
         min_processors=low,
         max_processors=high,
     )
+
+
+def _kinds(top: Section) -> dict[str, Kind]:
+    found = {}
+    for name, entry in top.entries("processors", "count", "speed", "cost"):
+        count = entry.whole("count")
+        if count is None:
+            entry.fail("needs count")
+        speed = entry.number("speed", parse_number, above=0.0)
+        cost = entry.number("cost", parse_number, default=1.0, above=0.0)
+        try:
+            found[name] = Kind(count, speed, cost)
+        except InputError as error:
+            entry.fail(str(error))
+    return found
 
 
 def _edges(

@@ -44,7 +44,7 @@ class Cluster:
         """A seat for every worker of every executor. Present workers stay where they are. If a
         machine has fewer cores than workers, they share the cores evenly, busy or not."""
         if self.machines is None:
-            seat = Seat(extra_s=self.settings.hand_over_s)
+            seat = Seat(slow=1 / self.speed(0), extra_s=self.settings.hand_over_s)
             return {executor: [seat] * count for executor, count in workers.items()}
         there = set(self.machines)
         self.where = {
@@ -67,13 +67,18 @@ class Cluster:
             executor: [
                 Seat(
                     machine,
-                    max(1.0, taken[machine] / self.cores),
+                    max(1.0, taken[machine] / self.cores) / self.speed(machine),
                     self.settings.hand_over_s + (0.0 if machine == machines[0] else network),
                 )
                 for machine in machines
             ]
             for executor, machines in self.where.items()
         }
+
+    def speed(self, machine: int) -> float:
+        """How fast a machine's cores are. Which machine a worker sits on does not depend on it."""
+        speeds = self.settings.machine_speeds or (1.0,)
+        return speeds[machine % len(speeds)]
 
     @property
     def bandwidth(self) -> float:
