@@ -2,6 +2,7 @@
 that hand out processors. Pure: no Spark, no clock, no input or output."""
 
 from sojourn.queueing.allocation import Plan, Step, assign_processors, min_processors, sweep
+from sojourn.queueing.branching import spreads
 from sojourn.queueing.network import Network, traffic
 from sojourn.queueing.station import Station
 
@@ -12,6 +13,7 @@ __all__ = [
     "Step",
     "assign_processors",
     "min_processors",
+    "spreads",
     "sweep",
     "traffic",
 ]
