@@ -44,3 +44,13 @@ def test_what_takes_no_or_endless_time() -> None:
     assert quantile(math.inf, math.inf, 99) == math.inf
     with pytest.raises(InputError, match="percentile must lie between 0 and 100"):
         quantile(1.0, 1.0, 100)
+
+
+@pytest.mark.parametrize(
+    ("p", "least", "most"), [(64, 0.07, 0.08), (75, 0, 1e-9), (95, 0, 1e-9), (99.9, 0.06, 0.07)]
+)
+def test_what_keeps_it_from_falling_adds_as_much_as_the_docs_say(
+    p: float, least: float, most: float
+) -> None:
+    found = max(quantile(1.0, scv, p) / unit_gamma(1 / scv, p) - 1 for scv in SCVS if scv <= 1)
+    assert least <= found <= most

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from sojourn.queueing.network import Network, Spread, traffic
 
+_ONE = 1.01  # as far as measures tell
 OUTSIDE = ""
 """The sender of what comes from outside."""
 
@@ -47,7 +48,7 @@ def spreads(
 def evenly(gains: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """What is likely if only the means are known: a receiver gets as many as one of the two whole
     numbers next to its mean. If all get at most one together, one of them gets it."""
-    choice = len(gains) > 1 and sum(gains.values()) <= 1
+    choice = len(gains) > 1 and sum(gains.values()) <= _ONE
     found = {}
     for to, gain in gains.items():
         part = gain % 1

@@ -26,13 +26,14 @@ class Network:
     """Stations by name, and the rate λ₀ at which tuples enter the topology from outside.
     The order of the stations breaks ties, so it is part of the value. A tree of tuples that are
     processed side by side is done when its last one is: `weights` say how many visits to a station
-    its end waits for, where that differs from how many there are, and `spreads` how much these
-    vary, where it is known."""
+    its end waits for, where that differs from how many there are, `served` for how many times of
+    service, where these are others, and `spreads` how much all this varies, where it is known."""
 
     stations: Mapping[str, Station]
     external_rate: float
     weights: Mapping[str, float] = field(default_factory=dict)
     spreads: Mapping[str, Spread] = field(default_factory=dict)
+    served: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stations", MappingProxyType(dict(self.stations)))
@@ -54,12 +55,17 @@ class Network:
         return self.weighted({n: s.mean_sojourn(allocation[n]) for n, s in self.stations.items()})
 
     def weighted(self, sojourn: Mapping[str, float]) -> float:
-        """The sum over all stations of visits × sojourn there."""
+        """The sum over all stations of what they add to E[T]."""
         return math.fsum(
-            self.visits(name) * sojourn[name]
+            self.counted(name, sojourn[name])
             for name, station in self.stations.items()
             if station.arrival_rate > 0
         )
+
+    def counted(self, name: str, sojourn: float) -> float:
+        """What a station adds to E[T] if a visit takes that long."""
+        visits, service = self.visits(name), 1 / self.stations[name].service_rate
+        return visits * sojourn + (self.served.get(name, visits) - visits) * service
 
     def lower_bound(self) -> float:
         """E[T] without any waiting, which no allocation goes below: (1/λ₀)·Σ λᵢ/μᵢ."""
@@ -111,8 +117,8 @@ class Network:
             wait, wait_variance = wait_moments(name)
             if math.isinf(wait):
                 return math.inf, math.inf
-            visits, service = self.visits(name), 1 / station.service_rate
-            means.append(visits * (wait + service))
+            service = 1 / station.service_rate
+            means.append(self.counted(name, wait + service))
             spread = self.spread(name)
             variances.append(
                 spread.times * (wait_variance + station.service_scv * service**2)

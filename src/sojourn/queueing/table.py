@@ -111,8 +111,7 @@ class Table:
         self.stations = np.repeat(np.arange(len(sizes)), np.array(sizes) - 1)
         self.bounds = np.concatenate(([0], np.cumsum(np.array(sizes) - 1)))
         self.left = [
-            base + math.fsum(found[last, i])
-            for i, base in enumerate(self.without_waiting)
+            base + math.fsum(found[last, i]) for i, base in enumerate(self.without_waiting)
         ]
 
 

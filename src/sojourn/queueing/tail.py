@@ -145,7 +145,8 @@ class _Search:
     def _meets(self, path: Path, steps: int) -> bool:
         """Whether a walk is within the target after so many steps. Where the digits of the table
         cannot tell, the network does."""
-        found = quantile(*path.moments[steps].tolist(), self.p)
+        mean, variance = path.moments[steps].tolist()
+        found = quantile(mean, variance, self.p)
         if abs(found - self.target) > _ROUNDING * self.target:
             return found < self.target
         return self.network.percentile(self.table.allocation(path, steps), self.p) <= self.target
