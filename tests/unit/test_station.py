@@ -75,8 +75,10 @@ def test_waits_are_those_of_one_processor_after_the_other(
 ) -> None:
     station = Station(load * service_rate, service_rate, arrival_scv, service_scv)
     start = station.min_processors + more
-    for k, found in zip(range(start, start + 5), station.waits(start), strict=False):
+    both = zip(station.waits(start), station.mean_waits(start, 2.0), strict=True)
+    for k, (found, twice) in zip(range(start, start + 5), both, strict=False):
         assert found == pytest.approx(station.wait_moments(k), rel=1e-9, abs=1e-300)
+        assert twice == pytest.approx(2 * found[0], rel=1e-9, abs=1e-300)
 
 
 @given(loads, rates, st.integers(0, 10))

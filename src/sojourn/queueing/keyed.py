@@ -106,6 +106,10 @@ class KeyedStation(Station):
             yield self.wait_moments(k)
             k += 1
 
+    def mean_waits(self, k: int, weight: float) -> Iterator[float]:
+        """As of any station."""
+        return (weight * mean for mean, _ in self.waits(k))
+
     def _queue(self, share: float) -> Station:
         """The queue of one processor. What is taken from a stream at random is the more like a
         Poisson stream the less is taken."""

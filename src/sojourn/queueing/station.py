@@ -134,6 +134,21 @@ class Station:
             inverse = 1 + k / load * inverse
             idle = k - load
 
+    def mean_waits(self, k: int, weight: float) -> Iterator[float]:
+        """The means of these alone, times a weight: walks take hundreds of thousands."""
+        load = self.offered_load
+        if load == 0 or self.variability == 0:
+            while True:
+                yield 0.0
+        scale = weight * self.variability / self.service_rate
+        inverse = inverse_blocking(k, load)
+        idle = self._spare_rate(k) / self.service_rate
+        while True:
+            yield scale * k / ((load + idle * inverse) * idle)
+            k += 1
+            inverse = 1 + k / load * inverse
+            idle = k - load
+
     def _spare_rate(self, k: int) -> float:
         """kμ - λ, computed exactly where the two are so close that digits would cancel."""
         spare = k * self.service_rate - self.arrival_rate

@@ -35,12 +35,11 @@ class Walk:
         much. Ends when nothing more can be saved."""
         allocation, maximum = self.allocation, self.maximum
         names = list(self.network.stations)
-        rates, series, ahead, pending = [], [], [], []
+        series, ahead, pending = [], [], []
         for index, (name, station) in enumerate(self.network.stations.items()):
             rate = self.network.visits(name) * self.network.external_rate
-            waits = station.waits(allocation[name])
-            before, after = rate * next(waits)[0], rate * next(waits)[0]
-            rates.append(rate)
+            waits = station.mean_waits(allocation[name], rate)
+            before, after = next(waits), next(waits)
             series.append(waits)
             ahead.append(after)
             if allocation[name] < maximum.get(name, math.inf):
@@ -55,7 +54,7 @@ class Walk:
             if maximum and allocation[name] >= maximum.get(name, math.inf):
                 heapq.heappop(pending)
             else:
-                after = rates[index] * next(series[index])[0]
+                after = next(series[index])
                 heapq.heapreplace(pending, (after - ahead[index], index))
                 ahead[index] = after
             yield -loss
