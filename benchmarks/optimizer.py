@@ -191,20 +191,29 @@ def large(repeats: int, rounds: int) -> dict[str, Any]:
 
 
 def huge(operators: int, processors: int) -> dict[str, Any]:
-    """One sitting of both programs at the largest size, and what memory they take."""
+    """One sitting of the programs at the largest size, in seconds of the processor: a minute's load
+    by others must not decide about a bound."""
     network = wide(operators, processors, seed=2)
-    start = time.perf_counter()
+    start = time.process_time()
     plan = assign_processors(network, processors)
-    program_6 = time.perf_counter() - start
-    start = time.perf_counter()
+    program_6 = time.process_time() - start
+    start = time.process_time()
     again = min_processors(network, plan.mean_sojourn)
-    program_8 = time.perf_counter() - start
+    program_8 = time.process_time() - start
     assert again.processors == plan.processors <= processors
+    tail = network.percentile(plan.allocation, 99)
+    start = time.process_time()
+    for_tail = min_processors(network, tail, 99)
+    percentile = time.process_time() - start
+    assert for_tail.processors <= plan.processors
+    assert network.percentile(for_tail.allocation, 99) <= tail
     return {
         "operators": operators,
         "processors": plan.processors,
         "program_6_s": program_6,
         "program_8_s": program_8,
+        "percentile_processors": for_tail.processors,
+        "percentile_s": percentile,
     }
 
 
@@ -255,6 +264,13 @@ def main() -> None:
             ("100 operators, K = 100 000", results["large"]["ratio"], 1000),
         )
         if ratio < bound
+    ] + [
+        f"{name}: {taken:.2f} s, bound {bound} s"
+        for name, taken, bound in (
+            ("program 6 at the largest size", results["huge"]["program_6_s"], 1),
+            ("program 8 for a percentile there", results["huge"]["percentile_s"], 10),
+        )
+        if taken > bound
     ]
     if missed:
         sys.exit("missed: " + "; ".join(missed))
@@ -291,7 +307,8 @@ def report(results: dict[str, Any]) -> None:
     row = results["huge"]
     print(
         f"{row['operators']} operators, {row['processors']} processors: program 6 in "
-        f"{row['program_6_s']:.2f} s, program 8 in {row['program_8_s']:.2f} s"
+        f"{row['program_6_s']:.2f} s, program 8 in {row['program_8_s']:.2f} s, program 8 for the "
+        f"99th percentile in {row['percentile_s']:.2f} s of the processor"
     )
     print("\nPeak memory of program 6")
     for row in results["memory"]:

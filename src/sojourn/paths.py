@@ -10,11 +10,12 @@ Processed = tuple[float, str]
 
 
 class Critical(NamedTuple):
-    """A vertex's part in the critical paths of trees, per tree: how often they pass it, and for how
-    many seconds."""
+    """A vertex's part in the critical paths of trees, per tree: how often they pass it, for how
+    many seconds, and the sum of the squares of these."""
 
     visits: float
     seconds: float
+    squares: float = 0.0
 
 
 def critical_path(
@@ -43,20 +44,20 @@ class Paths:
     def __init__(self, senders: Mapping[str, Collection[str]]) -> None:
         self.senders = senders
         self.trees = 0
-        self.sums: dict[str, tuple[int, float]] = {}
+        self.sums: dict[str, tuple[int, float, float]] = {}
 
     def add(self, arrival_s: float, done: Sequence[Processed]) -> None:
         """A tree is complete."""
         self.trees += 1
         for vertex, seconds in critical_path(arrival_s, done, self.senders):
-            visits, total_s = self.sums.get(vertex, (0, 0.0))
-            self.sums[vertex] = visits + 1, total_s + seconds
+            visits, total_s, squares = self.sums.get(vertex, (0, 0.0, 0.0))
+            self.sums[vertex] = visits + 1, total_s + seconds, squares + seconds * seconds
 
     def collect(self) -> dict[str, Critical]:
         """Each vertex's part, per tree."""
         found = {
-            vertex: Critical(visits / self.trees, total_s / self.trees)
-            for vertex, (visits, total_s) in self.sums.items()
+            vertex: Critical(*(total / self.trees for total in sums))
+            for vertex, sums in self.sums.items()
         }
         self.trees, self.sums = 0, {}
         return found

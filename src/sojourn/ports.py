@@ -25,7 +25,8 @@ class Sample:
     An operator that is chained to others has no processors of its own: `head` names the operator
     whose processors it shares. The service time of the head is that of the whole chain, because
     that is what its processors are busy with. `shards` are the busiest ones of an operator with a
-    key, with how many tuples came for each."""
+    key, with how many tuples came for each. `together` has the second moments of `emitted`: for
+    each two edges, the sum over tuples of how many one made on the one times on the other."""
 
     name: str
     interval_s: float
@@ -45,6 +46,7 @@ class Sample:
     lag_s: float | None = None
     head: str | None = None
     shards: Mapping[int, int] | None = None
+    together: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def service_rate(self) -> float | None:

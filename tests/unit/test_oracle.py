@@ -8,13 +8,13 @@ narrow enough to mean something.
 import math
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ciw
 import pytest
 from documented import stated
 
-from sojourn.queueing import Network, Station, traffic
+from sojourn.queueing import Network, Station, spreads, traffic
 
 REPLICATIONS = 10
 T_99 = 3.250
@@ -33,7 +33,13 @@ class Case:
     def network(self) -> Network:
         rates = traffic(self.external, self.routing)
         stations = {name: Station(rates[name], rate) for name, rate in self.service.items()}
-        return Network(stations, sum(self.external.values()))
+        network = Network(stations, sum(self.external.values()))
+        onward: dict[str, dict[str, float]] = {}
+        for (sender, receiver), gain in self.routing.items():
+            onward.setdefault(sender, {})[receiver] = gain
+        onward |= {f"to {name}": {name: 1.0} for name in self.external}
+        sources = {f"to {name}": rate for name, rate in self.external.items()}
+        return replace(network, spreads=spreads(network, sources, onward))
 
     def simulate(self, seed: int) -> list[float]:
         """Sojourns of the customers that came after the first tenth of the time."""

@@ -38,9 +38,9 @@ def test_parts_are_per_tree_and_add_up() -> None:
     paths.add(10.0, [(11.0, "a"), (13.0, "left"), (12.0, "right")])
     found = paths.collect()
     assert found == {
-        "a": Critical(1.0, 1.0),
-        "left": Critical(0.5, 1.0),
-        "right": Critical(0.5, 1.5),
+        "a": Critical(1.0, 1.0, 1.0),
+        "left": Critical(0.5, 1.0, 2.0),
+        "right": Critical(0.5, 1.5, 4.5),
     }
     assert sum(part.seconds for part in found.values()) == pytest.approx((4 + 3) / 2)
     assert paths.collect() == {}

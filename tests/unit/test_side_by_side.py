@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from documented import stated
+from trees import Tree
+from trees import network as seen_by_control
 
 import sojourn as sj
 from sojourn.control.controller import Record
@@ -91,3 +94,47 @@ def test_a_busier_network_counts_branches_alike() -> None:
     _, network = found(*FORK, {"a": 1, "b": 2, "c": 2})
     assert network.weights
     assert busier(network, 1.2).weights == network.weights
+
+
+def at_one_station(n: int) -> tuple[Tree, list[int]]:
+    return Tree(f"{n}", {"a": 0.01, "b": 0.03}, {"a": {"b": n}}, 0), [2 * n, round(0.75 * n + 0.5)]
+
+
+def at_their_own(n: int) -> tuple[Tree, list[int]]:
+    names = [f"b{i}" for i in range(n)]
+    tree = Tree(
+        f"{n}", {"a": 0.01, **dict.fromkeys(names, 0.03)}, {"a": dict.fromkeys(names, 1)}, 0
+    )
+    return tree, [2, 1]
+
+
+FORK_JOIN = Tree(
+    "fork and join",
+    {"a": 0.01, "b": 0.03, "c": 0.05, "d": 0.01},
+    {"a": {"b": 1, "c": 1}, "b": {"d": 1}, "c": {"d": 1}},
+    0,
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "cases"),
+    [
+        ("2, 4 and 8 siblings at one station", [at_one_station(n) for n in (2, 4, 8)]),
+        ("2, 4 and 8 siblings at a station each", [at_their_own(n) for n in (2, 4, 8)]),
+        ("a fork to two stations", [(FORK_JOIN, [2, 3])]),
+    ],
+)
+def test_percentiles_of_siblings_err_as_the_docs_say(
+    row: str, cases: list[tuple[Tree, list[int]]]
+) -> None:
+    errors: dict[int, list[float]] = {90: [], 95: [], 99: []}
+    for tree, sizes in cases:
+        for size in sizes:
+            allocation = {name: 1 if name in "ad" else size for name in tree.service_s}
+            sojourn, measure = tree.simulated(allocation)
+            network = seen_by_control(measure)
+            for p, found in errors.items():
+                estimate = network.percentile({**allocation, "out": 1}, p)
+                found.append(estimate / sojourn.percentile(p) - 1)
+    for p, found in errors.items():
+        stated(row, p, found)

@@ -70,16 +70,15 @@ def test_wait_falls_and_is_convex(
 
 
 @given(loads, rates, scvs, scvs, st.integers(0, 5))
-def test_costs_are_the_weighted_moments(
+def test_waits_are_those_of_one_processor_after_the_other(
     load: float, service_rate: float, arrival_scv: float, service_scv: float, more: int
 ) -> None:
     station = Station(load * service_rate, service_rate, arrival_scv, service_scv)
     start = station.min_processors + more
-    costs = station.costs(start, 2.0, 3.0, 5.0)
-    for k in range(start, start + 5):
-        wait, variance = station.wait_moments(k)
-        expected = 2 * wait + 3 * variance + 5 * wait * (wait + 2 / service_rate)
-        assert next(costs) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+    both = zip(station.waits(start), station.mean_waits(start, 2.0), strict=True)
+    for k, (found, twice) in zip(range(start, start + 5), both, strict=False):
+        assert found == pytest.approx(station.wait_moments(k), rel=1e-9, abs=1e-300)
+        assert twice == pytest.approx(2 * found[0], rel=1e-9, abs=1e-300)
 
 
 @given(loads, rates, st.integers(0, 10))
@@ -125,7 +124,7 @@ def test_an_idle_station_never_waits() -> None:
     assert station.min_processors == 1
     assert station.mean_wait(1) == 0
     assert station.mean_sojourn(1) == 0.5
-    assert next(station.costs(1, 1.0)) == 0
+    assert next(station.waits(1)) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,13 @@
 checked line by line. Fed by the command; feeds it a network."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sojourn.cli.section import Section, read_section
 from sojourn.errors import InputError
 from sojourn.graph import cycle_in, groups, is_loop
-from sojourn.queueing import Kind, Network, Station, traffic
+from sojourn.queueing import Kind, Network, Station, spreads, traffic
 from sojourn.units import parse_duration, parse_number, parse_rate
 
 
@@ -64,7 +64,11 @@ class PlanFile:
                 stations[name] = Station(rates[name], entry.service_rate, *scvs)
             except InputError as error:
                 raise InputError(f"operator {name!r}: {error}") from error
-        return Network(stations, sum(self.sources.values()))
+        network = Network(stations, sum(self.sources.values()))
+        onward: dict[str, dict[str, float]] = {}
+        for edge in self.edges:
+            onward.setdefault(edge.sender, {})[edge.receiver] = edge.gain
+        return replace(network, spreads=spreads(network, self.sources, onward))
 
     @property
     def minimum(self) -> dict[str, int]:

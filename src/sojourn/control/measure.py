@@ -8,7 +8,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sojourn.control.shift import Reading, since
 from sojourn.paths import Critical
@@ -22,7 +22,8 @@ _TREES = 30  # whose mean says something
 
 @dataclass(frozen=True)
 class OperatorMeasure:
-    """One operator (or sink): what the model needs, and how things stand."""
+    """One operator (or sink): what the model needs, and how things stand. `together` has the second
+    moments of the numbers whose means are `gains`, for each two receivers."""
 
     processors: int
     wanted: int
@@ -36,6 +37,7 @@ class OperatorMeasure:
     served: int
     shards: Mapping[int, int] | None = None  # the busiest, with the tuples that came for each
     arrivals: int = 0
+    together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,19 @@ def _operator(sample: Sample) -> OperatorMeasure:
         served=sample.served,
         shards=sample.shards,
         arrivals=sample.arrivals,
+        together=_together(sample),
     )
+
+
+def _together(sample: Sample) -> dict[str, dict[str, float]]:
+    """Per tuple, and by receivers instead of edges."""
+    found: dict[str, dict[str, float]] = {}
+    for edge, others in sample.together.items():
+        row = found.setdefault(receiver_of(edge), {})
+        for other, product in others.items():
+            to = receiver_of(other)
+            row[to] = row.get(to, 0.0) + product / max(1, sample.served)
+    return found
 
 
 def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
@@ -188,6 +202,7 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
             served=round(sum(weight for _, weight in served)),
             shards=_summed([o.shards for o, _ in each[first:]]),
             arrivals=sum(o.arrivals for o, _ in each[first:]),
+            together=_pooled_products([(o, weight) for o, weight in served if o.together]),
         )
     entering = {
         to: _mean((m.entering.get(to, 0.0), weight) for m, weight in load) or 0.0
@@ -204,6 +219,20 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
         arrival_scv=_mean((m.arrival_scv, weight) for m, weight in load),
         rising=first > 0 and load[0][0].external_rate > past[first - 1].external_rate,
     )
+
+
+def _pooled_products(
+    served: Sequence[tuple[OperatorMeasure, float]],
+) -> dict[str, dict[str, float]]:
+    """The second moments of several intervals as one."""
+    pairs = dict.fromkeys(
+        (to, other) for o, _ in served for to, others in o.together.items() for other in others
+    )
+    found: dict[str, dict[str, float]] = {}
+    for to, other in pairs:
+        each = ((o.together.get(to, {}).get(other, 0.0), weight) for o, weight in served)
+        found.setdefault(to, {})[other] = _mean(each) or 0.0
+    return found
 
 
 def recent(past: Sequence[Measure], settings: ControlSettings) -> Sojourn | None:
@@ -292,7 +321,7 @@ def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
             name: Critical(
                 *(
                     sum(s.critical.get(name, _NONE)[i] * s.count for s in found) / count
-                    for i in (0, 1)
+                    for i in range(len(_NONE))
                 )
             )
             for name in dict.fromkeys(name for s in found for name in s.critical)

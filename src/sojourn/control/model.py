@@ -9,8 +9,9 @@ from sojourn.control.measure import Measure, NotReady, OperatorMeasure, recent, 
 from sojourn.control.situation import Blind, Limits, Memory, Situation
 from sojourn.errors import InputError
 from sojourn.ports import Pressure
+from sojourn.queueing.branching import OUTSIDE, along, spreads, visit_variances
 from sojourn.queueing.keyed import KeyedStation
-from sojourn.queueing.network import Network, traffic
+from sojourn.queueing.network import Network, Spread, traffic
 from sojourn.queueing.station import Station
 from sojourn.settings import ControlSettings
 
@@ -76,7 +77,8 @@ def network_of(measure: Measure, settings: ControlSettings) -> Network | NotRead
             if operator.service_s is None and rate > 0:
                 return NotReady(f"no service times for {name!r} yet")
             stations[name] = _station(rate, operator, settings.model)
-        return Network(stations, measure.external_rate, _weights(measure, stations))
+        network = _weighed(Network(stations, measure.external_rate), measure)
+        return network if settings.percentile is None else spread_out(network, measure)
     except InputError as error:
         return NotReady(str(error))
 
@@ -98,21 +100,92 @@ def _station(rate: float, operator: OperatorMeasure, model: str) -> Station:
     return plain if model == "auto" and low <= general.variability <= high else general
 
 
-def _weights(measure: Measure, stations: Mapping[str, Station]) -> dict[str, float]:
-    """For how many visits to each station the end of a tree waits: as many as its critical path
-    has, and more where the last of several tuples side by side waited for the others; by how long
-    critical paths took there. Never more than there are."""
+def _weighed(network: Network, measure: Measure) -> Network:
+    """The same with how many visits to each station the end of a tree waits for: as many as its
+    critical path has, and more where the last of several tuples side by side waited for the others;
+    by how long critical paths took there. Never more than there are. Tuples that come at once make
+    the stream irregular, and the model has them all wait for that; there it is only the time of
+    service that counts more often."""
     critical = {} if measure.sojourn is None else measure.sojourn.critical
-    found = {}
+    weights, served = {}, {}
     for name, part in critical.items():
-        station = stations.get(name)
+        station = network.stations.get(name)
         if station is None or not station.arrival_rate > 0:
             continue
-        visits = station.arrival_rate / measure.external_rate
+        visits = network.visits(name)
+        wait_s = station.mean_wait(max(1, measure.operators[name].processors))
+        each_s = wait_s + 1 / station.service_rate
+        if part.visits >= _ALL * visits or not math.isfinite(each_s):
+            continue
+        if station.arrival_scv > 1:
+            weights[name] = part.visits
+            times = (part.seconds - part.visits * wait_s) * station.service_rate
+            served[name] = min(visits, max(part.visits, times))
+        else:
+            weights[name] = min(visits, max(part.visits, part.seconds / each_s))
+    return replace(network, weights=weights, served=served)
+
+
+def spread_out(network: Network, measure: Measure) -> Network:
+    """The same with how much visits vary, as percentiles need it: by the measured second moments of
+    how many tuples follow from one, or by critical paths where the end of a tree waits for these
+    only."""
+    rates = {n: s.arrival_rate for n, s in network.stations.items()}
+    entering = {to: rate / network.external_rate for to, rate in measure.entering.items()}
+    gains = {n: dict(o.gains) for n, o in measure.operators.items()} | {OUTSIDE: entering}
+    times = {}
+    for name, station in network.stations.items():
         each_s = station.mean_sojourn(max(1, measure.operators[name].processors))
-        if part.visits < _ALL * visits and math.isfinite(each_s):
-            found[name] = min(visits, max(part.visits, part.seconds / each_s))
-    return found
+        times[name] = each_s if math.isfinite(each_s) else 1 / station.service_rate
+    if not network.weights or measure.sojourn is None:
+        together = {n: o.together for n, o in measure.operators.items() if o.together}
+        sources = {OUTSIDE: network.external_rate}
+        return replace(network, spreads=spreads(network, sources, gains, together, times))
+    # Where a critical path goes next: to one of the receivers, by how often it passes each.
+    critical = measure.sojourn.critical
+    passes = {
+        name: critical[name].visits if name in network.weights else network.visits(name)
+        for name in rates
+    }
+    whole = {n: rate / network.external_rate for n, rate in rates.items()} | {OUTSIDE: 1.0}
+    path: dict[str, dict[str, float]] = {}
+    for sender, onward in gains.items():
+        passed = passes.get(sender, 1.0)
+        chances = {
+            to: passes[to] * whole[sender] * gain / (whole[to] * passed)
+            for to, gain in onward.items()
+            if gain > 0 and passed > 0
+        }
+        most = max(1.0, sum(chances.values()))
+        path[sender] = {to: chance / most for to, chance in chances.items()}
+    stretched = {
+        name: network.counted(name, time) / passes[name] if passes[name] else time
+        for name, time in times.items()
+    }
+    found = visit_variances(path, {n: along(onward) for n, onward in path.items()}, stretched)
+    return replace(
+        network,
+        spreads={
+            name: Spread(
+                _steps(network, measure, name), found[name] * (stretched[name] / times[name]) ** 2
+            )
+            for name in rates
+        },
+    )
+
+
+def _steps(network: Network, measure: Measure, name: str) -> float:
+    """How often the variance of critical paths counts that of the time at a station. That of the
+    last of several tuples side by side is measured, as it depends on how they get into each other's
+    way."""
+    part = measure.sojourn.critical.get(name) if measure.sojourn is not None else None
+    if name not in network.weights or part is None or not (part.squares and part.visits):
+        return network.visits(name)
+    station = network.stations[name]
+    _, waiting = station.wait_moments(max(1, measure.operators[name].processors))
+    each = waiting + station.service_scv / station.service_rate**2
+    seen = part.squares - part.seconds**2 / part.visits
+    return seen / each if 0 < each < math.inf else network.visits(name)
 
 
 def _hot(operator: OperatorMeasure) -> tuple[float, ...]:

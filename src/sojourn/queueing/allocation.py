@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from sojourn.errors import InputError
-from sojourn.queueing.network import Network, spread, what_of
+from sojourn.queueing.network import Network, what_of
 from sojourn.queueing.tail import fewest_for_percentile
 from sojourn.queueing.walk import Limits, Walk, first_meeting
 
@@ -95,8 +95,6 @@ def min_processors(
     if not max_sojourn > 0:
         raise InputError(f"max_sojourn must be above zero seconds; got {max_sojourn}")
     walk = Walk(network, minimum, maximum)
-    if percentile is not None and spread(0, 1, percentile) == 0:
-        percentile = None  # here the approximation of the percentile is the mean
     what = what_of(percentile)
     bound = network.bound(percentile)
     if not walk.obstacle and bound > max_sojourn:

@@ -100,16 +100,15 @@ class KeyedStation(Station):
             return 1.0
         return sum(n * share * self.queue_of(share).utilization(1) for share, n in self.spread(k))
 
-    def costs(
-        self, k: int, mean_weight: float, variance_weight: float = 0.0, square_weight: float = 0.0
-    ) -> Iterator[float]:
+    def waits(self, k: int) -> Iterator[tuple[float, float]]:
         """As of any station."""
-        service = 1 / self.service_rate
         while True:
-            wait, variance = self.wait_moments(k)
-            cost = mean_weight * wait + variance_weight * variance
-            yield cost + square_weight * wait * (wait + 2 * service)
+            yield self.wait_moments(k)
             k += 1
+
+    def mean_waits(self, k: int, weight: float) -> Iterator[float]:
+        """As of any station."""
+        return (weight * mean for mean, _ in self.waits(k))
 
     def queue_of(self, share: float) -> Station:
         """The queue of one processor. What is taken from a stream at random is the more like a

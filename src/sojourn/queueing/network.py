@@ -5,10 +5,20 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import NamedTuple
 
 from sojourn.errors import InputError
 from sojourn.graph import groups, is_loop
-from sojourn.queueing.station import Station, check_percentile
+from sojourn.queueing.quantile import quantile
+from sojourn.queueing.station import Station
+
+
+class Spread(NamedTuple):
+    """How often Var[T] counts the variance of the time at a station, and how often the square of
+    its mean: the mean and the variance of the visits, if these are independent."""
+
+    times: float
+    visits: float
 
 
 @dataclass(frozen=True)
@@ -16,11 +26,14 @@ class Network:
     """Stations by name, and the rate λ₀ at which tuples enter the topology from outside.
     The order of the stations breaks ties, so it is part of the value. A tree of tuples that are
     processed side by side is done when its last one is: `weights` say how many visits to a station
-    its end waits for, where that differs from how many there are."""
+    its end waits for, where that differs from how many there are, `served` for how many times of
+    service, where these are others, and `spreads` how much all this varies, where it is known."""
 
     stations: Mapping[str, Station]
     external_rate: float
     weights: Mapping[str, float] = field(default_factory=dict)
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    served: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "stations", MappingProxyType(dict(self.stations)))
@@ -42,41 +55,49 @@ class Network:
         return self.weighted({n: s.mean_sojourn(allocation[n]) for n, s in self.stations.items()})
 
     def weighted(self, sojourn: Mapping[str, float]) -> float:
-        """The sum over all stations of visits × sojourn there."""
+        """The sum over all stations of what they add to E[T]."""
         return math.fsum(
-            self.visits(name) * sojourn[name]
+            self.counted(name, sojourn[name])
             for name, station in self.stations.items()
             if station.arrival_rate > 0
         )
 
+    def counted(self, name: str, sojourn: float) -> float:
+        """What a station adds to E[T] if a visit takes that long."""
+        visits, service = self.visits(name), 1 / self.stations[name].service_rate
+        return visits * sojourn + (self.served.get(name, visits) - visits) * service
+
     def lower_bound(self) -> float:
         """E[T] without any waiting, which no allocation goes below: (1/λ₀)·Σ λᵢ/μᵢ."""
-        return self._total(lambda _name: (0.0, 0.0))[0]
+        return self.bound_moments()[0]
+
+    def bound_moments(self) -> tuple[float, float]:
+        """E[T] and Var[T] without any waiting."""
+        return self._total(lambda _name: (0.0, 0.0))
 
     def moments(self, allocation: Mapping[str, int]) -> tuple[float, float]:
-        """E[T], and Var[T] as if the visits were independent; see `visit_variance`."""
+        """E[T] and Var[T]; see `spread`."""
         self._check(allocation)
         return self._total(lambda name: self.stations[name].wait_moments(allocation[name]))
 
-    def visit_variance(self, name: str) -> float:
-        """Variance of the number of visits. A station that a tuple visits less than once on average
-        is visited once or not at all. One visited more often is revisited with the same chance each
-        time, as in a loop."""
+    def spread(self, name: str) -> Spread:
+        """How much the time at a station varies over all visits of a tuple. If nothing is known, a
+        station that a tuple visits less than once on average is visited once or not at all, and one
+        visited more often is revisited with the same chance each time, as in a loop."""
+        found = self.spreads.get(name)
+        if found is not None:
+            return found
         visits = self.visits(name)
-        return visits * abs(1 - visits)
+        return Spread(visits, visits * abs(1 - visits))
 
     def percentile(self, allocation: Mapping[str, int], p: float) -> float:
-        """The sojourn that about p per cent of tuples do not exceed.
-
-        An approximation: mean plus κ standard deviations with κ = ln(1/(1-p)) - 1, which is exact
-        for an exponential sojourn and errs to the safe side for the more regular sum of several.
-        Below p = 63.2, where κ would be negative, it is the mean. docs/model.md gives its error.
-        """
-        return spread(*self.moments(allocation), p)
+        """The sojourn that about p per cent of tuples do not exceed: the percentile of the gamma
+        distribution with its moments, as far as `quantile` says. docs/model.md gives its error."""
+        return quantile(*self.moments(allocation), p)
 
     def percentile_bound(self, p: float) -> float:
         """The percentile without any waiting, which no allocation goes below."""
-        return spread(*self._total(lambda _name: (0.0, 0.0)), p)
+        return quantile(*self.bound_moments(), p)
 
     def sojourn(self, allocation: Mapping[str, int], p: float | None = None) -> float:
         """What a target applies to: E[T], or with `p` that percentile. Infinite if a station is
@@ -96,11 +117,12 @@ class Network:
             wait, wait_variance = wait_moments(name)
             if math.isinf(wait):
                 return math.inf, math.inf
-            visits, service = self.visits(name), 1 / station.service_rate
-            means.append(visits * (wait + service))
+            service = 1 / station.service_rate
+            means.append(self.counted(name, wait + service))
+            spread = self.spread(name)
             variances.append(
-                visits * (wait_variance + station.service_scv * service**2)
-                + self.visit_variance(name) * (wait + service) ** 2
+                spread.times * (wait_variance + station.service_scv * service**2)
+                + spread.visits * (wait + service) ** 2
             )
         return math.fsum(means), math.fsum(variances)
 
@@ -116,14 +138,6 @@ class Network:
 def what_of(p: float | None) -> str:
     """What a target applies to, in words."""
     return "mean sojourn" if p is None else f"p{p:.10g} sojourn"
-
-
-def spread(mean: float, variance: float, p: float) -> float:
-    """Mean plus as many standard deviations as the p-th percentile of an exponential lies above
-    its mean; concave and increasing in both, which the program for percentiles relies on."""
-    check_percentile(p)
-    deviations = max(0.0, -math.log1p(-p / 100) - 1)
-    return mean + deviations * math.sqrt(variance) if deviations else mean
 
 
 def traffic(

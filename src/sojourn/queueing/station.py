@@ -116,28 +116,35 @@ class Station:
         idle = self._spare_rate(k) / self.service_rate
         return k / (load + idle * inverse_blocking(k, load))
 
-    def costs(
-        self, k: int, mean_weight: float, variance_weight: float = 0.0, square_weight: float = 0.0
-    ) -> Iterator[float]:
-        """What waiting costs with k, k+1, k+2, … processors (k stable), without end:
-        mean_weight·E[Q] + variance_weight·Var[Q] + square_weight·(E[T]² - 1/μ²).
+    def waits(self, k: int) -> Iterator[tuple[float, float]]:
+        """Mean and variance of the wait with k, k+1, k+2, … processors (k stable), without end.
         Each is one step of the recursion, not a fresh sum."""
         load, rate = self.offered_load, self.service_rate
         if load == 0 or self.variability == 0:
             while True:
-                yield 0.0
-        service, scale = 1 / rate, self.variability / rate
+                yield 0.0, 0.0
+        scale = self.variability / rate
         inverse = inverse_blocking(k, load)
         idle = self._spare_rate(k) / rate
         while True:
             delayed = k / (load + idle * inverse)
-            wait = scale * delayed / idle
-            cost = mean_weight * wait
-            if variance_weight:
-                cost += variance_weight * delayed * (2 - delayed) * (scale / idle) ** 2
-            if square_weight:
-                cost += square_weight * wait * (wait + 2 * service)
-            yield cost
+            stretched = scale / idle
+            yield delayed * stretched, delayed * (2 - delayed) * stretched * stretched
+            k += 1
+            inverse = 1 + k / load * inverse
+            idle = k - load
+
+    def mean_waits(self, k: int, weight: float) -> Iterator[float]:
+        """The means of these alone, times a weight: walks take hundreds of thousands."""
+        load = self.offered_load
+        if load == 0 or self.variability == 0:
+            while True:
+                yield 0.0
+        scale = weight * self.variability / self.service_rate
+        inverse = inverse_blocking(k, load)
+        idle = self._spare_rate(k) / self.service_rate
+        while True:
+            yield scale * k / ((load + idle * inverse) * idle)
             k += 1
             inverse = 1 + k / load * inverse
             idle = k - load

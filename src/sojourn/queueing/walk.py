@@ -30,23 +30,17 @@ class Walk:
         self.last: str | None = None
         self.obstacle = self._stability_obstacle(low)
 
-    def additions(self, mean_weight: float = 1.0, variance_weight: float = 0.0) -> Iterator[float]:
-        """Give out one processor after the other, each where it lowers the weighted sum of
-        λ₀·E[T] and λ₀·Var[T] most; yield by how much. Ends when nothing more can be saved."""
+    def additions(self) -> Iterator[float]:
+        """Give out one processor after the other, each where it lowers λ₀·E[T] most; yield by how
+        much. Ends when nothing more can be saved."""
         allocation, maximum = self.allocation, self.maximum
         names = list(self.network.stations)
         series, ahead, pending = [], [], []
         for index, (name, station) in enumerate(self.network.stations.items()):
             rate = self.network.visits(name) * self.network.external_rate
-            revisits = self.network.visit_variance(name) * self.network.external_rate
-            costs = station.costs(
-                allocation[name],
-                mean_weight * rate,
-                variance_weight * rate,
-                variance_weight * revisits,
-            )
-            before, after = next(costs), next(costs)
-            series.append(costs)
+            waits = station.mean_waits(allocation[name], rate)
+            before, after = next(waits), next(waits)
+            series.append(waits)
             ahead.append(after)
             if allocation[name] < maximum.get(name, math.inf):
                 pending.append((after - before, index))
@@ -112,14 +106,13 @@ def first_meeting(
     start: Limits,
     maximum: Limits,
     meets: Callable[[Limits], bool],
-    weights: tuple[float, float] = (1.0, 0.0),
 ) -> dict[str, int] | None:
     """The first point of a walk from `start` that meets a condition; None if no point does. Once
     met, the condition must stay met. Doubling and then halving strides find the point with few
     evaluations."""
     walk = Walk(network, start, maximum)
     below = dict(walk.allocation)
-    additions = walk.additions(*weights)
+    additions = walk.additions()
     stride = 1
     while not meets(walk.allocation):
         below = dict(walk.allocation)
@@ -129,7 +122,7 @@ def first_meeting(
     found = walk.allocation
     while (gap := sum(found.values()) - sum(below.values())) > 1:
         middle = Walk(network, below, maximum)
-        for _ in islice(middle.additions(*weights), gap // 2):
+        for _ in islice(middle.additions(), gap // 2):
             pass
         if meets(middle.allocation):
             found = middle.allocation

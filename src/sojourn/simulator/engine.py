@@ -315,10 +315,9 @@ class SimulatedEngine:
         return stalled + max(self.stations[n].backlog_s(self.now_s) for n in self.reached[source])
 
     def _send(self, source: str, time_s: Times, root: Roots) -> None:
-        emitted = self.counts[source].emitted
         for edge in self.edges[source]:
             self.inboxes[edge.receiver].put(time_s + edge.hop_s, root)
-            emitted[edge.name] = emitted.get(edge.name, 0) + len(root)
+        self._count(self.counts[source], source, [], len(root))
 
     def _sweep_station(self, station: Station, end_s: float) -> None:
         time_s, root = self.inboxes[station.name].take(end_s, self.stalled_until_s)
@@ -326,7 +325,6 @@ class SimulatedEngine:
         outputs = self.outputs[station.name]
         made = [] if outputs.plain else outputs.counts(len(gone), station.outputs_rng)
         children = np.zeros(len(gone), np.int64)
-        emitted = station.counts.emitted
         for edge in self.edges[station.name]:
             times, roots = gone.time_s + edge.hop_s, gone.root
             if outputs.plain:
@@ -336,9 +334,22 @@ class SimulatedEngine:
                 children += counts
                 times, roots = np.repeat(times, counts), np.repeat(roots, counts)
             self.inboxes[edge.receiver].put(times, roots)
-            emitted[edge.name] = emitted.get(edge.name, 0) + len(roots)
+        self._count(station.counts, station.name, made, len(gone))
         self.trees.note(gone.root, gone.time_s, station.name)
         self.trees.processed(gone.root, gone.time_s, children)
+
+    def _count(self, counts: Counts, name: str, made: list[Roots], size: int) -> None:
+        """Count what `size` tuples made on each output; without `made`, one on each."""
+        edges = self.edges[name]
+        if made:
+            sums = [int(numbers.sum()) for numbers in made]
+            products = [[int(one @ other) for other in made] for one in made]
+        else:
+            sums, products = [size] * len(edges), [[size] * len(edges)] * len(edges)
+        counts.sent(
+            {edge.name: sums[edge.output] for edge in edges},
+            {(e.name, o.name): products[e.output][o.output] for e in edges for o in edges},
+        )
 
     def _sweep_loop(self, group: list[str], end_s: float) -> None:
         """Sweep stations that feed one another, tuple by tuple in the order of arrival."""
@@ -347,15 +358,14 @@ class SimulatedEngine:
         outside: dict[str, list[tuple[float, int]]] = {}
         stalled, number = self.stalled_until_s, itertools.count()
         rows: list[tuple[int, float, int]] = []
+        sent: dict[str, list[list[int]]] = {name: [] for name in group}
 
         def departed(station: Station, time_s: float, root: int) -> None:
             children = 0
-            emitted = station.counts.emitted
             made = self.outputs[station.name].counts(1, station.outputs_rng)
             for edge in self.edges[station.name]:
                 count = int(made[edge.output][0])
                 children += count
-                emitted[edge.name] = emitted.get(edge.name, 0) + count
                 arrives = time_s + edge.hop_s
                 for _ in range(count):
                     if edge.receiver in members and max(arrives, stalled) < end_s:
@@ -363,6 +373,7 @@ class SimulatedEngine:
                         heapq.heappush(coming, entry)
                     else:
                         outside.setdefault(edge.receiver, []).append((arrives, root))
+            sent[station.name].append([int(counts[0]) for counts in made])
             rows.append((root, time_s, children))
             self.trees.note(np.array([root]), np.array([time_s]), station.name)
 
@@ -377,8 +388,10 @@ class SimulatedEngine:
             leaves = members[name].take(arrives, of, end_s)
             if leaves is not None and leaves < end_s:
                 departed(members[name], leaves, of)
-        for station in members.values():
+        for name, station in members.items():
             station.end(end_s)
+            if sent[name]:
+                self._count(station.counts, name, list(np.array(sent[name]).T), len(sent[name]))
         for name, pairs in outside.items():
             self.inboxes[name].put(
                 np.array([time_s for time_s, _ in pairs]), np.array([of for _, of in pairs])
@@ -478,6 +491,7 @@ class SimulatedEngine:
             # Workers that retire finish what they have in hand.
             busy=min(1.0, counts.busy_s / counts.processor_s) if counts.processor_s else 0.0,
             emitted=dict(counts.emitted),
+            together={edge: dict(others) for edge, others in counts.together.items()},
             shards=_busiest(counts.shards) if station.keyed else None,
         )
 
@@ -497,6 +511,7 @@ class SimulatedEngine:
             service_scv=None,
             busy=0.0,
             emitted=dict(counts.emitted),
+            together={edge: dict(others) for edge, others in counts.together.items()},
             shed=counts.shed,
             lag_s=0.0,
         )

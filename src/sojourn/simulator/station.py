@@ -6,6 +6,7 @@ loops, tuple by tuple.
 Tuples that cannot start before a window's end keep waiting, so what changes then counts for them
 too. For tuples in service at its end, it is known when they will depart."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -88,6 +89,7 @@ class Counts:
     busy_s: float = 0.0
     processor_s: float = 0.0
     emitted: dict[str, int] = field(default_factory=dict)
+    together: dict[str, dict[str, int]] = field(default_factory=dict)
     shed: int = 0
     shards: Numbers | None = None  # how many came for each
 
@@ -97,6 +99,14 @@ class Counts:
         self.gaps += len(gaps)
         self.gap_s += float(gaps.sum())
         self.gap_s2 += squares(gaps)
+
+    def sent(self, sums: Mapping[str, int], products: Mapping[tuple[str, str], int]) -> None:
+        """Count tuples that went out by edge, with what makes their second moments."""
+        for edge, count in sums.items():
+            self.emitted[edge] = self.emitted.get(edge, 0) + count
+        for (edge, other), count in products.items():
+            row = self.together.setdefault(edge, {})
+            row[other] = row.get(other, 0) + count
 
 
 class Station:

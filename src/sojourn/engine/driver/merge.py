@@ -66,6 +66,13 @@ class Change:
             grown.subtract(self.before.emitted)
         return grown
 
+    def together(self, edge: str) -> Counter[str]:
+        """The second moments of what it sent over an edge and others."""
+        grown = Counter(self.now.together.get(edge, {}))
+        if self.before is not None:
+            grown.subtract(self.before.together.get(edge, {}))
+        return grown
+
 
 def merge(changes: Iterable[Change]) -> dict[str, Sample]:
     """One sample per vertex."""
@@ -119,6 +126,10 @@ def _merged(name: str, changes: list[Change]) -> Sample:
     emitted: Counter[str] = Counter()
     for change in changes:
         emitted.update(change.emitted)
+    together: dict[str, Counter[str]] = {}
+    for change in changes:
+        for edge in change.now.together:
+            together.setdefault(edge, Counter()).update(change.together(edge))
     lags = [r.lag_s for r in reports if r.lag_s is not None]
     rates = [rate for change in changes if (rate := change.rate) is not None]
     rate = sum(rates) if rates else None
@@ -140,6 +151,7 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         shed=round(total("shed")),
         lag_s=max(lags, default=None),
         shards=None if reports[0].shards is None else _busiest(changes),
+        together={edge: dict(others) for edge, others in together.items()},
     )
 
 

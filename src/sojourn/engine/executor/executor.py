@@ -287,6 +287,9 @@ class ElasticExecutor:
                 )
                 if message.stages:
                     self.meter.served_behind(message.stages)
+                for one, other, product in message.together:
+                    routes = self.emitter.routes
+                    self.meter.made_together(routes[one].edge, routes[other].edge, product)
                 self._emit(worker, message.groups)
                 self.tracing.note([], message.acks)
                 if message.failed:

@@ -23,6 +23,7 @@ class Meter:
     dropped: int = 0
     shed: int = 0
     emitted: Counter[str] = field(default_factory=Counter)
+    together: dict[str, Counter[str]] = field(default_factory=dict)
     stages: list[tuple[int, float, float]] = field(default_factory=list)
     processors: int = 0
     processor_s: float = 0.0
@@ -82,6 +83,10 @@ class Meter:
     def sent(self, edge: str, count: int) -> None:
         """Count tuples that went out over an edge."""
         self.emitted[edge] += count
+
+    def made_together(self, edge: str, other: str, product: int) -> None:
+        """Add to the second moment of how many tuples one makes on each edge."""
+        self.together.setdefault(edge, Counter())[other] += product
 
     def employs(self, processors: int, now_s: float) -> None:
         """Note how many processors there are from now on."""

@@ -43,5 +43,6 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         number=number,
         timers=sum(worker.timers for worker in workers.all),
         shards=workers.busiest,
+        together={edge: dict(others) for edge, others in meter.together.items()},
         stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )

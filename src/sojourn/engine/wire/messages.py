@@ -143,11 +143,15 @@ class DeadLetter(msgspec.Struct, array_like=True):
 Moments = tuple[int, float, float]
 """Tuples served, the sum of their service times, and that of the squares of these."""
 
+Together = tuple[int, int, int]
+"""Two routes, and the sum over tuples of how many one made on the one times on the other."""
+
 
 class Done(msgspec.Struct, array_like=True, tag="done"):
     """The result of the first unanswered Work, or of the one at that `place` among them. It took
     `elapsed_s` seconds; service time is that of the `timed` tuples. `stages` are the operators of a
-    chain behind its head. `due_s` and `timers` are as in Timers."""
+    chain behind its head. `due_s` and `timers` are as in Timers. `together` has the second moments
+    of how many tuples one made on each route."""
 
     groups: list[Group]
     acks: list[Ack]
@@ -162,6 +166,7 @@ class Done(msgspec.Struct, array_like=True, tag="done"):
     due_s: float | None = None
     timers: int = 0
     place: int = 0
+    together: list[Together] = []
 
 
 class Timers(msgspec.Struct, array_like=True, tag="timers"):
@@ -299,6 +304,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     stages: dict[str, Moments] = {}
     timers: int = 0
     shards: dict[int, int] | None = None
+    together: dict[str, dict[str, int]] = {}
 
 
 class Pressed(msgspec.Struct, array_like=True, tag="pressed"):

@@ -27,6 +27,8 @@ class Router:
         self.only = plain[0] if len(plain) == 1 and not plain[0][1].broadcast else None
         self.groups: dict[tuple[int, int], m.Group] = {}
         self.plain: m.Group | None = None  # the group of the only route, if it has no key
+        self.gathered = 0  # tuples of the only route that `gather` has counted
+        self.products: dict[tuple[int, int], int] = {}
         self.bytes = 0
         self.ids = random.Random(seed)
 
@@ -63,6 +65,7 @@ class Router:
         """Keep tuples until they are collected. Returns the exclusive-or of their ids, for the tree
         `root`."""
         made = 0
+        self._count(addressed)
         for number, executor, shard, payload in addressed:
             group = self._group(number, executor)
             if root is not None and shard > FIRST_TOLD:
@@ -74,6 +77,32 @@ class Router:
             if shard != -1:
                 group.shards.append(shard)
         return made
+
+    def together(self) -> list[m.Together]:
+        """For each two routes, the sum over all `send` and `gather` since the last `collect` of how
+        many tuples one made on the one times on the other. To be asked before `collect`."""
+        if self.only is not None:
+            number = self.only[0]
+            ones = sum(len(g.payloads) for (n, _), g in self.groups.items() if n == number)
+            self._add(number, number, ones - self.gathered)
+        return [(one, other, product) for (one, other), product in self.products.items()]
+
+    def _count(self, addressed: list[Tuple]) -> None:
+        """Count what was made from one tuple. What `send` makes by itself is one tuple each time,
+        so that it need not be counted there."""
+        made: dict[int, int] = {}
+        for number, _, shard, _ in addressed:
+            if shard > FIRST_TOLD:  # a broadcast is no load
+                made[number] = made.get(number, 0) + 1
+        for one, count in made.items():
+            for other, also in made.items():
+                self._add(one, other, count * also)
+        if self.only is not None:
+            self.gathered += made.get(self.only[0], 0)
+
+    def _add(self, one: int, other: int, product: int) -> None:
+        if product:
+            self.products[one, other] = self.products.get((one, other), 0) + product
 
     def _group(self, number: int, executor: int) -> m.Group:
         group = self.groups.get((number, executor))
@@ -105,6 +134,7 @@ class Router:
         """What was gathered."""
         groups = list(self.groups.values())
         self.groups, self.plain, self.bytes = {}, None, 0
+        self.gathered, self.products = 0, {}
         return groups
 
 

@@ -118,6 +118,7 @@ class Waiting:
         place = next(i for i, one in enumerate(self.in_hand) if one is work)
         del self.in_hand[place]
         done = m.Done(
+            together=self.router.together(),
             groups=self.router.collect(),
             acks=acks,
             served=1,

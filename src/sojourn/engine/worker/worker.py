@@ -243,6 +243,7 @@ def _process(
                 acks.append(m.Ack(trace.root, trace.id ^ made, time.monotonic()))
             next_measured = next(measured, -1)
     return m.Done(
+        together=router.together(),
         groups=router.collect(),
         acks=acks,
         served=len(work.payloads),
@@ -281,6 +282,7 @@ def _fire(code: OperatorCode | SinkCode, router: Router, keep_going: bool) -> m.
             failed.append(m.DeadLetter(shown, traceback.format_exc()))
             code.undo()
     return m.Done(
+        together=router.together(),
         groups=router.collect(),
         acks=[],
         served=0,
@@ -364,6 +366,7 @@ def _process_bundles(
     timed = count if timer.due(count) >= 0 else 0
     each_s = elapsed_s / count if timed else 0.0
     return m.Done(
+        together=router.together(),
         groups=router.collect(),
         acks=bundles.acks,
         served=count,
