@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sojourn.chains import contracted
+from sojourn.control.forecast import Forecast, prepare
 from sojourn.control.measure import Measure, measured, metric_of
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
 from sojourn.control.remember import adopted, after_disturbance, remembered
-from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory
+from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory, Situation
 from sojourn.ports import Samples
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology, kind_of
@@ -63,6 +64,7 @@ class Record:
     decision: Decision
     applied: bool
     disturbed: bool = False
+    forecast: Forecast | None = None
 
     @property
     def metric(self) -> float | None:
@@ -92,6 +94,7 @@ class Controller:
     def __init__(self, shape: Shape, settings: ControlSettings) -> None:
         self.shape, self.settings = shape, settings
         self.memory = Memory(dict(shape.start))
+        prepare(settings)
 
     def step(
         self,
@@ -123,6 +126,7 @@ class Controller:
             decision=decision,
             applied=decision.action in ACTING and not advise,
             disturbed=disturbed,
+            forecast=situation.forecast if isinstance(situation, Situation) else None,
         )
         if record.applied:
             self.adopt(record)

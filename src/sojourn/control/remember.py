@@ -42,6 +42,9 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
     memory = replace(
         _by_clock(s.memory, s.now_s), number=s.memory.number + 1, before_s=s.now_s, past=s.past
     )
+    if s.memory.before_s is None or s.now_s >= s.memory.before_s:
+        outlook = s.outlook.with_room(s.now_s, decision.needed, s.limits.capacity)
+        memory = replace(memory, outlook=outlook)
     if isinstance(s, Blind):
         unseen = s.measure is None and not s.why.idle
         return replace(memory, waited=memory.waited or unseen, idle_since_s=s.idle_since_s)
@@ -150,4 +153,5 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
         learned_s=moved(memory.learned_s),
         idle_since_s=moved(memory.idle_since_s),
         rejected=tuple(replace(r, until_s=r.until_s + seconds) for r in memory.rejected),
+        outlook=memory.outlook.moved(seconds),
     )

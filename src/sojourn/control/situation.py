@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sojourn.control.bias import Bias
+from sojourn.control.forecast import Forecast, Outlook
 from sojourn.control.measure import Measure, NotReady, metric_of
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
@@ -80,6 +81,7 @@ class Memory:
     stirred_s: float | None = None  # when something last was in motion
     learned_s: float | None = None  # when the bias last took an interval into account
     bias: Bias = field(default_factory=Bias)
+    outlook: Outlook = field(default_factory=Outlook)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class Limits:
 @dataclass(frozen=True)
 class Standing:
     """How things stand at a tick, whatever its interval shows. `measure` is what the interval
-    shows, if anything; it is then the newest of the `past`. `memory` comes from the tick before."""
+    shows, if anything; it is then the newest of the `past`. `memory` comes from the tick before,
+    `outlook` includes the interval."""
 
     now_s: float
     measure: Measure | None
@@ -111,6 +114,7 @@ class Standing:
     limits: Limits
     memory: Memory
     settings: ControlSettings
+    outlook: Outlook
 
     @property
     def wanted(self) -> Mapping[str, int]:
@@ -152,13 +156,14 @@ class Blind(Standing):
 class Situation(Standing):
     """All that a decision is based on. `network` has the smoothed rates. `excess` is how many
     tuples wait at an operator beyond the usual number. `draining` is how many processors work off,
-    within two seconds, what waits and what follows from it."""
+    within two seconds, what waits and what follows from it. `forecast` is the load to plan for."""
 
     latest: Measure
     smooth: Measure
     network: Network
     excess: Mapping[str, float]
     draining: Mapping[str, int]
+    forecast: Forecast
 
     @property
     def current(self) -> dict[str, int]:
