@@ -1,6 +1,6 @@
-"""Forecast: the load to plan for, where the past foretells it. A slope is extrapolated over the time
-that a change takes; a pattern that recurs is learned by a library. Either counts only where it has
-proved right. Part of `model`; feeds `decide`. Pure."""
+"""Forecast: the load to plan for, where the past foretells it. A slope is extrapolated over the
+time that a change takes, and a library learns what recurs. Either counts only where it has proved
+right. Part of `model`; feeds `decide`. Pure."""
 
 import logging
 import math

@@ -88,13 +88,14 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
     measured, slow = s.metric, s.slow
     expected = s.estimate(s.network, s.current)
     if slow and (s.missed or s.behind >= _AGREE):
-        return _add(s, target_s, slow, _risen(s))
+        return _add(s, target_s, _and_forecast(s, slow), _risen(s))
     if s.missed:
         assert measured is not None
         why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
         agreed = expected > target_s and (s.smooth.rising or s.above >= _AGREE)
         if agreed or s.above * s.settings.interval_s > s.settings.reach_s:
-            return _add(s, target_s, why, _risen(s) if s.smooth.rising else _foreseen(s))
+            network = _risen(s) if s.smooth.rising else _foreseen(s)
+            return _add(s, target_s, _and_forecast(s, why), network)
         but = s.backlog or f"the model expects {told(expected)}"
         reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=known(expected))
@@ -144,6 +145,11 @@ def _risen(s: Situation) -> Network:
 def _foreseen(s: Situation) -> Network:
     """The network under the load that a change should do for."""
     return _loaded(s, s.forecast.rate)
+
+
+def _and_forecast(s: Situation, why: str) -> str:
+    """The reason, and the forecast that is planned for, if there is one."""
+    return f"{why}; {s.forecast.words}" if s.forecast.words else why
 
 
 def _loaded(s: Situation, rate: float) -> Network:
