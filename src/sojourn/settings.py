@@ -318,6 +318,15 @@ class ControlSettings(_Checked):
         600.0,
         "How long an allocation that was rolled back is not tried again.",
     )
+    season_s: float | None = _knob(
+        "forecast.season",
+        "duration",
+        None,
+        "After how long the load repeats itself, such as 24h. Its pattern is then learned, which "
+        "takes two of them and `sojourn[forecast]`, and used once it has proved right. Unless set, "
+        "none is learned.",
+        least=60.0,
+    )
 
     pool: str = _knob(
         "machines.pool",

@@ -11,7 +11,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = [*PROJECT["optional-dependencies"]["plot"], *PROJECT["optional-dependencies"]["jdk"]]
+EXTRAS = [
+    wanted
+    for extra in ("plot", "jdk", "forecast")
+    for wanted in PROJECT["optional-dependencies"][extra]
+]
 OTHERS_ASK = {"pandas"}  # pyspark imports it for mapInArrow, and does not ask for it by itself
 DISTRIBUTIONS = packages_distributions()
 

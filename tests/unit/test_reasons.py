@@ -16,6 +16,7 @@ import sojourn as sj
 from sojourn.control.measure import metric_of
 from sojourn.control.policies import POLICIES
 from sojourn.control.policies.drs import drs
+from sojourn.control.programs import busier
 from sojourn.control.situation import Action, Blind, Decision, Situation
 from sojourn.queueing.network import what_of
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
@@ -118,8 +119,18 @@ def too_few(s: Situation, d: Decision, m: re.Match[str]) -> bool:
 
 
 def expected(s: Situation, d: Decision, m: re.Match[str]) -> bool:
-    then = s.estimate(s.network, after(s, d))
-    return m[1] == told(then) and (d.expected_s is None or m[1] == told(d.expected_s))
+    ahead = busier(s.network, s.forecast.rate / s.forecast.now)  # if it is added for that
+    then = (told(s.estimate(network, after(s, d))) for network in (s.network, ahead))
+    return m[1] in then and (d.expected_s is None or m[1] == told(d.expected_s))
+
+
+def foreseen(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    told_of = (m[1], m[2], m[3]) == (
+        f"{s.forecast.rate:.3g}",
+        told(s.forecast.horizon_s),
+        s.forecast.by,
+    )
+    return told_of and s.forecast.rate > s.forecast.now
 
 
 def instead(s: Situation, d: Decision, m: re.Match[str]) -> bool:
@@ -227,6 +238,10 @@ RULES: list[tuple[str, Rule]] = [
         rf"{NAME} cannot work off (\d+) tuples that wait or are to come in time: "
         rf"it serves (\d+) × {RATE}",
         backlogged,
+    ),
+    (
+        rf"the load is expected to rise to {RATE} within ({TIME}) \(its (slope|pattern)\)",
+        foreseen,
     ),
     (rf"{NAME} sends {RATE} for {TIME}", presses),
     (rf"tuples will wait ({TIME}) at {NAME}", will_wait),

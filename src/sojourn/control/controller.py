@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sojourn.chains import contracted
+from sojourn.control.forecast import Forecast, prepare
 from sojourn.control.measure import Measure, is_whole, measured, metric_of
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
 from sojourn.control.remember import adopted, after_start, remembered
-from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory
+from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory, Situation
 from sojourn.ports import Pressure, Samples
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology, kind_of
@@ -63,6 +64,7 @@ class Record:
     decision: Decision
     applied: bool
     pressures: tuple[Pressure, ...] = ()
+    forecast: Forecast | None = None
 
     @property
     def metric(self) -> float | None:
@@ -103,6 +105,7 @@ class Controller:
     def __init__(self, shape: Shape, settings: ControlSettings) -> None:
         self.shape, self.settings = shape, settings
         self.memory = Memory(dict(shape.start))
+        prepare(settings)
 
     def step(
         self,
@@ -141,6 +144,7 @@ class Controller:
             decision=decision,
             applied=decision.action in ACTING and not advise,
             pressures=pressures,
+            forecast=situation.forecast if isinstance(situation, Situation) else None,
         )
         if record.applied:
             self.adopt(record)

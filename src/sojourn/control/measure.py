@@ -256,14 +256,15 @@ def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None
     return sojourn.mean_s if percentile is None else sojourn.percentile(percentile)
 
 
+def reading_of(measure: Measure) -> Reading:
+    """The load of an interval."""
+    scv = 1.0 if measure.arrival_scv is None else measure.arrival_scv
+    return Reading(measure.external_rate, measure.interval_s, max(1.0, scv))
+
+
 def _load_since(past: Sequence[Measure]) -> int:
     """The first interval with the load of the newest."""
-    scvs = (1.0 if m.arrival_scv is None else m.arrival_scv for m in past)
-    rates = [
-        Reading(m.external_rate, m.interval_s, max(1.0, scv))
-        for m, scv in zip(past, scvs, strict=True)
-    ]
-    return since(rates, rates=True)
+    return since([reading_of(m) for m in past], rates=True)
 
 
 def _service_since(past: Sequence[OperatorMeasure]) -> int:

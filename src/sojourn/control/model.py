@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sojourn.control.forecast import Outlook, foreseen
 from sojourn.control.measure import Measure, NotReady, OperatorMeasure, recent, smoothed
 from sojourn.control.situation import Blind, Limits, Memory, Situation
 from sojourn.errors import InputError
@@ -36,13 +37,16 @@ def modelled(
 ) -> Situation | Blind:
     """The situation, as far as the interval shows it."""
     if isinstance(found, NotReady):
-        return Blind(now_s, None, memory.past, limits, memory, settings, pressures, found)
+        outlook = _idled(memory, now_s, settings) if found.idle else memory.outlook
+        return Blind(now_s, None, memory.past, limits, memory, settings, outlook, pressures, found)
     past = (*memory.past, found)[-_KEPT:]
     smooth = smoothed(past, settings)
     latest = replace(smooth, interval_s=found.interval_s, sojourn=recent(past, settings))
     network = network_of(smooth, settings)
+    outlook = memory.outlook.with_interval(now_s, found.external_rate, found.interval_s, settings)
     if isinstance(network, NotReady):
-        return Blind(now_s, found, past, limits, memory, settings, pressures, network)
+        return Blind(now_s, found, past, limits, memory, settings, outlook, pressures, network)
+    outlook, forecast = foreseen(outlook, past, smooth, settings, limits.capacity)
     excess = {n: _excess(latest.operators[n].queue, network.stations[n]) for n in memory.wanted}
     to_come = _to_come(latest, excess)
     drain_s = max(_DRAIN_S, settings.interval_s)
@@ -53,6 +57,7 @@ def modelled(
         limits=limits,
         memory=memory,
         settings=settings,
+        outlook=outlook,
         pressures=pressures,
         latest=latest,
         smooth=smooth,
@@ -61,7 +66,15 @@ def modelled(
         to_come=to_come,
         draining=_draining(network, to_come, limits, drain_s),
         commits=commits,
+        forecast=forecast,
     )
+
+
+def _idled(memory: Memory, now_s: float, settings: ControlSettings) -> Outlook:
+    """The outlook after an interval without any load."""
+    if memory.before_s is None:
+        return memory.outlook
+    return memory.outlook.with_interval(now_s, 0.0, now_s - memory.before_s, settings)
 
 
 def network_of(measure: Measure, settings: ControlSettings) -> Network | NotReady:

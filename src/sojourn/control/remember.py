@@ -55,6 +55,9 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
             low_since_s=None,
             enough={},
         )
+    if s.memory.before_s is None or s.now_s >= s.memory.before_s:
+        outlook = s.outlook.with_room(s.now_s, decision.needed, s.limits.capacity)
+        memory = replace(memory, outlook=outlook)
     if isinstance(s, Blind):
         unseen = s.measure is None and not s.why.idle
         return replace(memory, waited=memory.waited or unseen, idle_since_s=s.idle_since_s)
@@ -189,4 +192,5 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
         learned_s=moved(memory.learned_s),
         idle_since_s=moved(memory.idle_since_s),
         rejected=tuple(replace(r, until_s=r.until_s + seconds) for r in memory.rejected),
+        outlook=memory.outlook.moved(seconds),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sojourn.control.bias import Bias
+from sojourn.control.forecast import Forecast, Outlook
 from sojourn.control.measure import Measure, NotReady, metric_of
 from sojourn.ports import Pressure
 from sojourn.queueing.network import Network
@@ -103,6 +104,7 @@ class Memory:
     tried: tuple[Tried, ...] = ()  # intervals since the last change
     commits: int = 0  # so far
     cost_s: float = 0.0  # for how long a change of ours has the target missed
+    outlook: Outlook = field(default_factory=Outlook)
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,8 @@ class Limits:
 @dataclass(frozen=True)
 class Standing:
     """How things stand at a tick, whatever its interval shows. `measure` is what the interval
-    shows, if anything; it is then the newest of the `past`. `memory` comes from the tick before.
-    `pressures` are why the tick is urgent, if it is."""
+    shows, if anything; it is then the newest of the `past`. `memory` comes from the tick before,
+    `outlook` includes the interval. `pressures` are why the tick is urgent, if it is."""
 
     now_s: float
     measure: Measure | None
@@ -135,6 +137,7 @@ class Standing:
     limits: Limits
     memory: Memory
     settings: ControlSettings
+    outlook: Outlook
     pressures: tuple[Pressure, ...]
 
     @property
@@ -177,7 +180,8 @@ class Blind(Standing):
 class Situation(Standing):
     """All that a decision is based on. `network` has the smoothed rates. `excess` is how many
     tuples wait at an operator beyond the usual number; `to_come` adds what follows from those that
-    wait before it. `draining` is how many processors work these off within two seconds."""
+    wait before it. `draining` is how many processors work these off within two seconds. `forecast`
+    is the load to plan for."""
 
     latest: Measure
     smooth: Measure
@@ -186,6 +190,7 @@ class Situation(Standing):
     to_come: Mapping[str, float]
     draining: Mapping[str, int]
     commits: int  # so far
+    forecast: Forecast
 
     @property
     def current(self) -> dict[str, int]:

@@ -101,16 +101,19 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
     measured, slow = s.metric, s.slow
     expected = s.estimate(s.network, s.current)
     if slow and (s.missed or s.behind >= _AGREE):
-        return _add(s, target_s, slow, _risen(s))
+        return _add(s, target_s, _and_forecast(s, slow), _risen(s))
     if s.missed:
         assert measured is not None
         why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
         agreed = expected > target_s and (s.smooth.rising or s.above >= _AGREE)
         if agreed or s.above * s.settings.interval_s > s.settings.reach_s:
-            return _add(s, target_s, why, _risen(s) if s.smooth.rising else s.network)
+            network = _risen(s) if s.smooth.rising else _foreseen(s)
+            return _add(s, target_s, _and_forecast(s, why), network)
         but = s.backlog or f"the model expects {told(expected)}"
         reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=known(expected))
+    if s.forecast.words and s.estimate(_loaded(s, s.forecast.soon), s.current) > target_s:
+        return _add(s, target_s, s.forecast.words, _foreseen(s), _foreseen(s))
     if not s.backlog:
         fewer = _fewer(s, target_s)
         if fewer is not None:
@@ -196,17 +199,35 @@ def _at_once(s: Situation) -> Decision:
 
 def _risen(s: Situation) -> Network:
     """The network under more load: by now a rising load exceeds what the interval shows."""
-    return busier(s.network, 1 + s.settings.headroom)
+    return _loaded(s, max((1 + s.settings.headroom) * s.forecast.now, s.forecast.rate))
 
 
-def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
+def _foreseen(s: Situation) -> Network:
+    """The network under the load that a change should do for."""
+    return _loaded(s, s.forecast.rate)
+
+
+def _and_forecast(s: Situation, why: str) -> str:
+    """The reason, and the forecast that is planned for, if there is one."""
+    return f"{why}; {s.forecast.words}" if s.forecast.words else why
+
+
+def _loaded(s: Situation, rate: float) -> Network:
+    """The network with that external rate."""
+    return busier(s.network, rate / s.forecast.now)
+
+
+def _add(
+    s: Situation, target_s: float, why: str, network: Network, lasting: Network | None = None
+) -> Decision:
     least = {n: max(s.current[n], s.wanted[n], s.draining[n]) for n in s.wanted}
     plan, note = fewest(s, network, target_s, least)
     if not plan.feasible:  # then perhaps for no more than is measured
         plan, note = fewest(s, s.network, target_s, least)
     # `needed` is what is needed for good, without what is needed to work off a backlog.
-    lasting, _ = fewest(s, s.network, target_s, None)
-    needed = s.total(lasting.allocation) if lasting.feasible else None
+    lasting = lasting or s.network
+    after, _ = fewest(s, lasting, target_s, None)
+    needed = s.total(after.allocation) if after.feasible else None
     if not plan.feasible:
         best, note = evenly(s), f"; {plan.reason}; using as many as allowed"
     elif s.most is not None and s.total(plan.allocation) > s.most:
@@ -225,7 +246,7 @@ def _add(s: Situation, target_s: float, why: str, network: Network) -> Decision:
     if action is Action.MOVE and not _pays(s, s.network, best):
         reason = f"{why}{note}; no other placement is sure to be better"
         return Decision(Action.INFEASIBLE, reason, needed=needed)
-    then = s.estimate(s.network, best)
+    then = s.estimate(lasting, best)
     promise = f", {told(then)} expected" if math.isfinite(then) else ""
     reason = f"{why}: {s.from_to(best)}{promise}{note}"
     return Decision(action, reason, best, known(then), needed or s.total(best))
@@ -261,10 +282,12 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
 
 def _ample(s: Situation, target_s: float) -> Plan | None:
     """The fewest processors that keep the target with twice the headroom, and with the load raised
-    by the headroom or by sampling error, so that no addition follows. None if no number does."""
+    by the headroom, by sampling error, or to the highest that is forecast until they could be had
+    again, so that no addition follows. None if no number does."""
     share = max(0.1, 1 - 2 * s.settings.headroom)
     chance = max(_error(s, name) for name in s.wanted)
-    network = busier(s.network, 1 + max(s.settings.headroom, chance))
+    ahead = s.forecast.highest / s.forecast.now
+    network = busier(s.network, max(1 + s.settings.headroom, 1 + chance, ahead))
     plan, note = fewest(s, network, share * target_s, None, exact=True)
     return plan if plan.feasible and not note else None
 
