@@ -30,7 +30,6 @@ under way.
 import functools
 import importlib
 import itertools
-import json
 import math
 import os
 import random
@@ -146,7 +145,7 @@ def outcome(case: Case) -> Outcome:
         interval_s = own[0].interval_s
         spent.append((record.time_s, interval_s, sum(s.processors for s in own) * interval_s))
 
-    importlib.import_module("sojourn.control.policies.threshold")._HIGH = case.high
+    vars(importlib.import_module("sojourn.control.policies.threshold"))["_HIGH"] = case.high
     summary = case.simulation().run(listeners=[listen])
     late = [(cost, s) for time_s, s, cost in spent if time_s > SETTLED_S]
     above = seconds.above(TARGET_S)
@@ -171,7 +170,9 @@ def planned(rate: float, factor: float = 1.0) -> tuple[int, ...]:
     the service time of `price`."""
     simulator = SimulatorSettings()
     stations = {
-        name: Station(rate, 1 / (mean_s * (factor if name == "price" else 1) + simulator.hand_over_s))
+        name: Station(
+            rate, 1 / (mean_s * (factor if name == "price" else 1) + simulator.hand_over_s)
+        )
         for name, mean_s in SERVICE_S.items()
     }
     hops_s = simulator.hop_s * (len(SERVICE_S) + 1) + simulator.sink_s
@@ -200,7 +201,9 @@ def flash(quick: bool) -> dict[str, Any]:
         }
         runs.append(row)
         if found.score.share_above > 0.01:
-            missed.append(f"seed {seed}: {found.score.share_above:.2%} above the target, at most 1 %")
+            missed.append(
+                f"seed {seed}: {found.score.share_above:.2%} above the target, at most 1 %"
+            )
         if found.p99_s > 2 * TARGET_S:
             missed.append(f"seed {seed}: p99 {found.p99_s * 1e3:.0f} ms, at most 400")
     return {"runs": runs, "missed": missed}
