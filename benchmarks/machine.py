@@ -1,6 +1,7 @@
 """What benchmarks measure with: sojourns in seconds whose CPU nobody stole, and what the processes
 of a session use."""
 
+import math
 import os
 import statistics
 import threading
@@ -39,9 +40,10 @@ class Steal(threading.Thread):
             self.shares.append((began, now, (ticks[7] - before[7]) / max(total, 1)))
             began, before = now, ticks
 
-    def was_clean(self, since_s: float) -> bool:
-        """Whether little was stolen in every second since then, the running one included."""
-        shares = [share for _, end, share in self.shares if end > since_s]
+    def was_clean(self, since_s: float, until_s: float = math.inf) -> bool:
+        """Whether little was stolen in every second since then, the running one included, or until
+        some time."""
+        shares = [share for began, end, share in self.shares if end > since_s and began < until_s]
         return all(share <= STOLEN for share in shares)
 
     def told(self) -> dict[str, Any]:
@@ -49,6 +51,42 @@ class Steal(threading.Thread):
         clean = sum(share <= STOLEN for _, _, share in self.shares)
         worst = max((share for _, _, share in self.shares), default=0.0)
         return {"seconds": len(self.shares), "clean_seconds": clean, "most_stolen": round(worst, 3)}
+
+
+class Watch:
+    """Notes when tracked tuples were due and done, when commits were made, and when batches ended,
+    all by the steady clock, without getting in the way of the control loop."""
+
+    def __init__(self, running: Running) -> None:
+        self.done: list[tuple[float, float]] = []  # due, done
+        self.commits: list[tuple[float, float]] = []  # begun, made
+        self.batch_ends: list[tuple[float, float]] = []  # held, gone on
+        self.held_s = 0.0
+        hub, supervisor = running.engine.hub, running.engine.supervisor
+        self._check, self._commit, self._go_on = hub.tracker._check, supervisor.commit, hub.go_on
+        with hub.changed:
+            hub.tracker._check = self._checked  # type: ignore[method-assign]
+            supervisor.commit = self._committed  # type: ignore[method-assign,assignment]
+            hub.go_on = self._gone_on  # type: ignore[method-assign]
+
+    def _checked(self, root: int, tree: Any) -> None:
+        if tree.value == 0 and tree.arrival_s is not None and tree.last_s:
+            self.done.append((tree.arrival_s, tree.last_s))
+        self._check(root, tree)
+
+    def _committed(self, hold: bool = False, **options: Any) -> bool:
+        began = time.monotonic()
+        made = self._commit(hold=hold, **options)
+        if hold:
+            self.held_s = began
+        else:
+            self.commits.append((began, time.monotonic()))
+        return made
+
+    def _gone_on(self) -> bool:
+        found = self._go_on()
+        self.batch_ends.append((self.held_s, time.monotonic()))
+        return found
 
 
 def _cpu_ticks() -> list[int]:
