@@ -388,19 +388,22 @@ def orders(*conf: str) -> dict[str, Any]:
         records = list(read_journal(journal)[1])
     steady_s = time.monotonic() - time.time()
     seconds, came, surge_s, taken = Seconds(), 0, math.inf, 0
-    began_s = records[0].time_s - records[0].settings.interval_s
+    began_s = before_s = records[0].time_s - records[0].settings.interval_s
+    last_s = max(r.time_s for r in records if r.samples.sojourn is not None)
     for r in records:
+        elapsed_s, before_s = r.time_s - before_s, r.time_s
         source = r.samples.vertices.get("orders")
         interval_s = 0.0 if source is None else source.interval_s
         if source is not None and came < 1000 <= came + source.arrivals:
             surge_s = r.time_s - interval_s + (1000 - came) / 40
         came += 0 if source is None else source.arrivals
-        if not came:
+        if not came or r.time_s > last_s:
             continue
-        if steal.was_clean(r.time_s + steady_s - interval_s, r.time_s + steady_s):
-            seconds.add(r.time_s - began_s, r.samples.sojourn, r.samples.open_trees > 0)
-        else:
+        if not steal.was_clean(r.time_s + steady_s - elapsed_s, r.time_s + steady_s):
             taken += 1
+            continue
+        for ago in range(max(1, round(elapsed_s))):  # all seconds of an interval that was long
+            seconds.add(r.time_s - began_s - ago, r.samples.sojourn, under_way=True)
     added = [
         r for r in records if r.applied and r.decision.action is Action.ADD and r.time_s > surge_s
     ]
