@@ -842,3 +842,17 @@ def test_the_journal_keeps_why_a_tick_was_urgent(tmp_path: Path) -> None:
     ]
     urgent = next(r for r in again if r.record.pressures)
     assert urgent.decision.action is Action.ADD
+
+
+def test_an_operator_without_processors_is_waited_for() -> None:
+    """As while the topology starts on other machines."""
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 10)
+    there = dict(engine.allocation_now)
+    samples = engine.samples()
+    gone = {**samples.vertices, "match": replace(samples.vertices["match"], processors=0)}
+    record = control.controller.step(replace(samples, vertices=gone), None)
+    assert record.decision.action is Action.NOT_READY
+    assert record.decision.reason == "'match' has no processors yet"
+    assert engine.allocation_now == there

@@ -274,7 +274,7 @@ RULES: list[tuple[str, Rule]] = [
     (r"all operators keep up, so this waits for the next interval", keep_up),
     (rf"the last change is too recent \({TIME} to go\)", fresh),
     (r"the last change has not shown its effect yet", stays),
-    (rf"that was tried before and is not tried again for {TIME}", stays),
+    (rf"that was (?:rolled back|not enough) and is not tried again for {TIME}", stays),
     (r"waiting to see whether it lasts", stays),
     (rf"the model expects ({TIME}|inf.*)", by_model),
     (rf"({TIME}) expected is (above|within) ({TIME})", expected_now),

@@ -9,13 +9,19 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from sojourn.control.shift import Reading, since
+import numpy as np
+import numpy.typing as npt
+
+from sojourn.control.shift import Reading, since, since_each
 from sojourn.paths import Critical
 from sojourn.ports import Pressure, Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings
 
 MORE = 1.1  # times a rate; what lies below that is the same load
+Columns = npt.NDArray[np.float64]
+_RATE, _ARRIVAL_SCV, _SERVICE, _SCV, _BUSY, _SERVED = range(6)
 _NONE = Critical(0.0, 0.0)
 _TREES = 30  # whose mean says something
 
@@ -55,6 +61,15 @@ class Measure:
     backlog_s: float
     arrival_scv: float | None = None
     rising: bool = False
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The figures of all operators that are averaged, a row each; not a number if unknown."""
+        rows = [
+            (o.arrival_rate, o.arrival_scv, o.service_s, o.service_scv, o.busy, o.served)
+            for o in self.operators.values()
+        ]
+        return np.array(rows, float)
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,13 @@ def measured(
         return NotReady(f"the rate of {_listed(stuck)} is unknown: held back all the time")
     if not any(rates.values()):
         return NotReady("nothing arrives", idle=True)
+    bare = [
+        name
+        for name, kind in known.items()
+        if kind != "source" and samples.vertices[name].processors < 1
+    ]
+    if bare:
+        return NotReady(f"{_listed(bare)} has no processors yet")
     if first:
         return NotReady("the first interval mostly measures the start")
     entering: dict[str, float] = {}
@@ -177,31 +199,44 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
     weights = [settings.weight(age) * m.interval_s for age, m in zip(ages, past, strict=True)]
     first = _load_since(past)
     load = list(zip(past, weights, strict=True))[first:]
+    seconds = np.array([m.interval_s for m in past])
+    each = np.array(weights)
+    columns = np.stack([m.columns for m in past])  # intervals × operators × figures
+    by_tuples = (each / seconds)[:, None] * columns[:, :, _SERVED]
+    by_tuples[np.arange(len(past))[:, None] < _service_since(columns)] = 0.0
+    loaded = np.where(np.arange(len(past)) >= first, each, 0.0)[:, None]
+    rates, busy = (_means(columns[:, :, i], loaded) for i in (_RATE, _BUSY))
+    arrival_scvs = _means(columns[:, :, _ARRIVAL_SCV], each[:, None])
+    service_s, service_scvs = (_means(columns[:, :, i], by_tuples) for i in (_SERVICE, _SCV))
+    counts = by_tuples.sum(axis=0).tolist()
     operators = {}
-    for name, last in newest.operators.items():
-        each = [(m.operators[name], weight) for m, weight in zip(past, weights, strict=True)]
+    for place, (name, last) in enumerate(newest.operators.items()):
         served = [
-            (o, weight * o.served / m.interval_s) for (o, weight), m in zip(each, past, strict=True)
+            (m.operators[name], weight)
+            for m, weight in zip(past, by_tuples[:, place].tolist(), strict=True)
+            if weight > 0
         ]
-        served = [(o, weight) for o, weight in served if weight > 0]
-        served = served[_service_since([o for o, _ in served]) :]
         receivers = dict.fromkeys(to for o, _ in served for to in o.gains)
+        shards = arrivals = None
+        if last.shards is not None:
+            shards = _summed([m.operators[name].shards for m, _ in load])
+            arrivals = sum(m.operators[name].arrivals for m, _ in load)
         operators[name] = OperatorMeasure(
             processors=last.processors,
             wanted=last.wanted,
             queue=last.queue,
-            arrival_rate=_mean((o.arrival_rate, weight) for o, weight in each[first:]) or 0.0,
-            arrival_scv=_mean((o.arrival_scv, weight) for o, weight in each),
-            service_s=_mean((o.service_s, weight) for o, weight in served),
-            service_scv=_mean((o.service_scv, weight) for o, weight in served),
-            busy=_mean((o.busy, weight) for o, weight in each[first:]) or 0.0,
+            arrival_rate=rates[place] or 0.0,
+            arrival_scv=arrival_scvs[place],
+            service_s=service_s[place],
+            service_scv=service_scvs[place],
+            busy=busy[place] or 0.0,
             gains={
                 to: _mean((o.gains.get(to, 0.0), weight) for o, weight in served) or 0.0
                 for to in receivers
             },
-            served=round(sum(weight for _, weight in served)),
-            shards=_summed([o.shards for o, _ in each[first:]]),
-            arrivals=sum(o.arrivals for o, _ in each[first:]),
+            served=round(counts[place]),
+            shards=shards,
+            arrivals=arrivals or 0,
             together=_pooled_products([(o, weight) for o, weight in served if o.together]),
         )
     entering = {
@@ -267,13 +302,23 @@ def _load_since(past: Sequence[Measure]) -> int:
     return since([reading_of(m) for m in past], rates=True)
 
 
-def _service_since(past: Sequence[OperatorMeasure]) -> int:
-    """The first interval with the service time of the newest."""
-    known = [
-        Reading(o.service_s or 0.0, o.served, 1.0 if o.service_scv is None else o.service_scv)
-        for o in past
+def _service_since(columns: Columns) -> npt.NDArray[np.int64]:
+    """The first interval with the service time of the newest, for each operator."""
+    served = columns[:, :, _SERVED]
+    service_s = np.nan_to_num(columns[:, :, _SERVICE])
+    scvs = np.where(np.isnan(columns[:, :, _SCV]), 1.0, columns[:, :, _SCV])
+    return since_each(service_s, served, scvs)
+
+
+def _means(values: Columns, weights: Columns) -> list[float | None]:
+    """Of what is known of each operator; None where nothing is."""
+    weights = np.where(np.isnan(values), 0.0, weights)
+    total = weights.sum(axis=0)
+    found = (np.nan_to_num(values) * weights).sum(axis=0) / np.where(total > 0, total, 1.0)
+    return [
+        value if known else None
+        for value, known in zip(found.tolist(), (total > 0).tolist(), strict=True)
     ]
-    return since(known)
 
 
 def _mean(pairs: Iterable[tuple[float | None, float]]) -> float | None:

@@ -228,6 +228,8 @@ def _to_come(measure: Measure, excess: Mapping[str, float]) -> dict[str, float]:
     waiting = {name: excess.get(name, 0.0) for name in measure.operators}
     for name, rate in measure.entering.items():
         waiting[name] = waiting.get(name, 0.0) + rate * measure.backlog_s
+    if not any(waiting.values()):
+        return dict.fromkeys(excess, 0.0)
     return {
         name: count for name, count in traffic(waiting, _gains(measure)).items() if name in excess
     }

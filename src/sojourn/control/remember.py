@@ -158,7 +158,7 @@ def _learned(s: Situation, decision: Decision) -> dict[str, Any]:
     value, sojourn = s.metric, s.latest.sojourn
     if not calm or not due or value is None or sojourn is None or sojourn.count < _ENOUGH_TREES:
         return {}
-    estimate = s.raw_estimate(s.network, s.current)
+    estimate = s.raw_present_s
     if not math.isfinite(estimate):
         return {}
     group = 0.0 if s.memory.change is None else s.memory.change.time_s

@@ -146,6 +146,6 @@ def _rolled_back(s: Situation, found: Decision) -> str:
             and s.total(found.allocation) <= s.total(rejected.allocation)
         )
         if same or more or fewer:
-            left = told(rejected.until_s - s.now_s)
-            return f"that was tried before and is not tried again for {left}"
+            what = "was not enough" if rejected.action is Action.REMOVE else "was rolled back"
+            return f"that {what} and is not tried again for {told(rejected.until_s - s.now_s)}"
     return ""

@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 _SURE = 4.0  # standard errors; there are as many comparisons as intervals
 _CHANGED = 1.1  # times; what changed by less may as well be averaged
 
@@ -46,3 +49,27 @@ def since(readings: Sequence[Reading], rates: bool = False) -> int:
         if apart > most:
             best, most = place, apart
     return best
+
+
+def since_each(
+    means: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], scvs: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
+    """The same for many series at once, one in each column. They are of service times."""
+    total = (means * weights).sum(axis=0)
+    whole = weights.sum(axis=0)
+    scv = (scvs * weights).sum(axis=0) / np.where(whole > 0, whole, 1.0)
+    newer_weight = np.cumsum(weights[::-1], axis=0)[::-1]
+    newer = np.cumsum((means * weights)[::-1], axis=0)[::-1]
+    older_weight = np.maximum(0.0, whole - newer_weight)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        now = newer / newer_weight
+        then = np.maximum(0.0, total - newer) / older_weight
+        error = np.sqrt(scv * (now * now / newer_weight + then * then / older_weight))
+        apart = np.where(error > 0, np.abs(now - then) / error, np.inf)
+        changed = np.maximum(now, then) >= _CHANGED * np.minimum(now, then)
+    counts = (newer_weight > 0) & (older_weight > 0) & changed & (total > 0)
+    counts[0] = False
+    apart = np.where(counts, apart, 0.0)
+    # Of equals the newest, as above.
+    best = len(means) - 1 - np.argmax(apart[::-1], axis=0)
+    return np.where(apart.max(axis=0) > _SURE, best, 0)

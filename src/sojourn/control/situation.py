@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from sojourn.control.bias import Bias
 from sojourn.control.forecast import Forecast, Outlook
@@ -192,18 +193,18 @@ class Situation(Standing):
     commits: int  # so far
     forecast: Forecast
 
-    @property
+    @cached_property
     def current(self) -> dict[str, int]:
         """The processors that operators have."""
         return {name: self.latest.operators[name].processors for name in self.wanted}
 
-    @property
+    @cached_property
     def most(self) -> int | None:
         """The most processors that may be used in all; None means no limit."""
         known = [n for n in (self.settings.max_processors, self.limits.capacity) if n is not None]
         return min(known, default=None)
 
-    @property
+    @cached_property
     def metric(self) -> float | None:
         """The measured mean or percentile that the target applies to."""
         return metric_of(self.latest.sojourn, self.settings.percentile)
@@ -214,7 +215,7 @@ class Situation(Standing):
         value, target = self.metric, self.settings.max_sojourn_s
         return value is not None and target is not None and value > target
 
-    @property
+    @cached_property
     def tried(self) -> tuple[Tried, ...]:
         """Whether the target was missed, interval by interval since the last change."""
         committed = self.commits > self.memory.commits
@@ -234,7 +235,7 @@ class Situation(Standing):
             return self.memory.above
         return self.memory.above + 1 if self.missed else 0
 
-    @property
+    @cached_property
     def pressing(self) -> str:
         """Why the tick is urgent, in words."""
         told_of = (
@@ -245,7 +246,7 @@ class Situation(Standing):
         )
         return ", ".join(told_of)
 
-    @property
+    @cached_property
     def backlog(self) -> str:
         """What waits beyond the usual number, in words; empty if nothing does."""
         if self.latest.backlog_s > self.settings.interval_s / 2:
@@ -255,7 +256,7 @@ class Situation(Standing):
                 return f"{self.latest.operators[name].queue} tuples wait at {name!r}"
         return ""
 
-    @property
+    @cached_property
     def slow(self) -> str:
         """Which operator cannot keep up with what arrives and waits, in words; empty if none."""
         for name, count in self.current.items():
@@ -282,7 +283,18 @@ class Situation(Standing):
     @property
     def estimate_s(self) -> float | None:
         """The sojourn that the present processors should have shown, by the smoothed rates."""
-        return known(self.estimate(self.network, self.current))
+        return known(self.present_s)
+
+    @cached_property
+    def raw_present_s(self) -> float:
+        """What the model expects of the present processors, without the learned bias."""
+        return self.raw_estimate(self.network, self.current)
+
+    @cached_property
+    def present_s(self) -> float:
+        """The sojourn that the present processors will show. Infinite if they do not keep up."""
+        bound = self.network.bound(self.settings.percentile)
+        return self.memory.bias.correct(self.raw_present_s, bound)
 
     def total(self, allocation: Mapping[str, int]) -> int:
         """Processors of operators; sinks do not count."""

@@ -4,6 +4,7 @@ Fed by stations and gains; feeds the two programs in allocation.py."""
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -69,7 +70,11 @@ class Network:
 
     def lower_bound(self) -> float:
         """E[T] without any waiting, which no allocation goes below: (1/λ₀)·Σ λᵢ/μᵢ."""
-        return self.bound_moments()[0]
+        return self._lower_bound
+
+    @cached_property
+    def _lower_bound(self) -> float:
+        return self.weighted({n: 1 / s.service_rate for n, s in self.stations.items()})
 
     def bound_moments(self) -> tuple[float, float]:
         """E[T] and Var[T] without any waiting."""

@@ -92,8 +92,9 @@ class Station:
         is exact for M/M/k. The variability stretches its mean (DRS eq. 5)."""
         if not self.is_stable(k):
             return math.inf, math.inf
-        delayed = self.delay_probability(k)
-        stretched = self.variability / self._spare_rate(k)
+        spare = self._spare_rate(k)
+        delayed = self._delayed(k, spare)
+        stretched = self.variability / spare
         return delayed * stretched, delayed * (2 - delayed) * stretched**2
 
     def wait_percentile(self, k: int, p: float) -> float:
@@ -108,13 +109,13 @@ class Station:
 
     def delay_probability(self, k: int) -> float:
         """Erlang's C: how likely a tuple finds all k processors busy; 1 if unstable."""
-        if not self.is_stable(k):
-            return 1.0
+        return self._delayed(k, self._spare_rate(k)) if self.is_stable(k) else 1.0
+
+    def _delayed(self, k: int, spare: float) -> float:
         load = self.offered_load
         if load == 0:
             return 0.0
-        idle = self._spare_rate(k) / self.service_rate
-        return k / (load + idle * inverse_blocking(k, load))
+        return k / (load + spare / self.service_rate * inverse_blocking(k, load))
 
     def waits(self, k: int) -> Iterator[tuple[float, float]]:
         """Mean and variance of the wait with k, k+1, k+2, … processors (k stable), without end.

@@ -82,7 +82,7 @@ def _least_sojourn(s: Situation) -> Decision:
     if note and best == s.current:
         reason = f"all {s.most} processors are in use{note}"
         return Decision(Action.INFEASIBLE, reason, needed=needed)
-    now, then = s.estimate(s.network, s.current), s.estimate(s.network, best)
+    now, then = s.present_s, s.estimate(s.network, best)
     if best == s.current or (not note and then > (1 - s.settings.gain) * now):
         reason = f"no placement of {s.most} processors is much better"
         return Decision(Action.HOLD, reason, expected_s=known(now), needed=needed)
@@ -99,7 +99,7 @@ def _least_sojourn(s: Situation) -> Decision:
 def _keep_target(s: Situation, target_s: float) -> Decision:
     """Program 8: the target, with the fewest processors."""
     measured, slow = s.metric, s.slow
-    expected = s.estimate(s.network, s.current)
+    expected = s.present_s
     if slow and (s.missed or s.behind >= _AGREE):
         return _add(s, target_s, _and_forecast(s, slow), _risen(s))
     if s.missed:
@@ -133,7 +133,7 @@ def _chronic(s: Situation, target_s: float) -> Decision | None:
     if found is None:
         return None
     why = f"{found.often}: {found.cause}"
-    expected = known(s.estimate(s.network, s.current))
+    expected = known(s.present_s)
     if not found.busy:
         return Decision(Action.CHRONIC, f"{why}; {found.remedy}", expected_s=expected)
     total = s.total(s.current)
@@ -184,7 +184,7 @@ def _at_once(s: Situation) -> Decision:
     if s.slow:
         wait = Decision(Action.WAIT, f"{s.pressing}, and {s.slow}; but nothing can be added")
         return _urgent(s) or wait
-    expected = s.estimate(s.network, s.current)
+    expected = s.present_s
     if expected > target_s and any(p.rate is not None for p in s.pressures):
         why = f"{s.pressing}, and {told(expected)} expected is above {told(target_s)}"
         found = _add(s, target_s, why, _risen(s))
@@ -273,7 +273,7 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
     left = quiet_s - (0.0 if since is None else s.now_s - since)
     if left > 0:
         reason = f"{why}; some are given back if that lasts another {told(left)}"
-        expected = known(s.estimate(s.network, s.current))
+        expected = known(s.present_s)
         return Decision(Action.WAIT, reason, expected_s=expected, enough=enough)
     then = s.estimate(s.network, enough)
     reason = f"{why}: {s.from_to(enough)}, {told(then)} expected"
@@ -297,7 +297,7 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
     plan = assigned(s, s.network, s.total(s.current))
     if plan.feasible and not s.backlog:
         best = operators_of(s, plan)
-        now, then = s.estimate(s.network, s.current), s.estimate(s.network, best)
+        now, then = s.present_s, s.estimate(s.network, best)
         if best != s.current and _pays(s, s.network, best):
             reason = (
                 f"the same number, placed better: {s.from_to(best)}, {told(then)} expected "
