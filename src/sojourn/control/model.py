@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sojourn.control.forecast import Outlook, foreseen
 from sojourn.control.measure import Measure, NotReady, OperatorMeasure, recent, smoothed
-from sojourn.control.situation import Blind, Limits, Memory, Situation
+from sojourn.control.situation import DRAIN_S, Blind, Limits, Memory, Situation
 from sojourn.errors import InputError
 from sojourn.ports import Pressure
 from sojourn.queueing.branching import OUTSIDE, along, spreads, visit_variances
@@ -20,7 +20,6 @@ _KEPT = 120  # measures
 _ALL = 0.95  # of the visits to a station that critical paths have: then they have all
 _HOT = 16  # shards that may stand out
 _SEEN = 30  # tuples of a shard from which its share is known
-_DRAIN_S = 2.0  # in which what waits should be worked off
 _IDLE_SERVICE_S = 1e-3  # service time of an operator that has had nothing to do yet
 _LIKE_POISSON = (0.75, 1.33)
 _MOST_SCV = 100.0  # higher measurements are not believed
@@ -49,7 +48,7 @@ def modelled(
     outlook, forecast = foreseen(outlook, past, smooth, settings, limits.capacity)
     excess = {n: _excess(latest.operators[n].queue, network.stations[n]) for n in memory.wanted}
     to_come = _to_come(latest, excess)
-    drain_s = max(_DRAIN_S, settings.interval_s)
+    drain_s = max(DRAIN_S, settings.interval_s)
     return Situation(
         now_s=now_s,
         measure=found,

@@ -16,6 +16,7 @@ from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
 
 _PAYS = 20.0  # times as long as a change costs, it must pay
+DRAIN_S = 2.0
 RETRIES = 3  # how often a change that does not come is asked for again
 
 
@@ -258,17 +259,33 @@ class Situation(Standing):
 
     @cached_property
     def slow(self) -> str:
-        """Which operator cannot keep up with what arrives and waits, in words; empty if none."""
+        """Which operator cannot keep up with what arrives and waits, in words; empty if none. It
+        must be so even if chance had one standard error more arrive."""
+        least = 1 - self._error
         for name, count in self.current.items():
             station = self.network.stations[name]
             each = f"{count} × {station.service_rate:.4g}/s"
-            if not station.is_stable(count):
+            if least * station.utilization(count) >= 1:
                 arrive = f"{station.arrival_rate:.4g}/s arrive"
                 return f"{name!r} cannot keep up: {arrive}, it serves {each}"
-            if count < self.draining[name]:
+            spare = station.service_rate * count - least * station.arrival_rate
+            if count < self.draining[name] and self.to_come[name] > spare * self.drain_s:
                 waiting = f"{self.to_come[name]:.0f} tuples that wait or are to come"
                 return f"{name!r} cannot work off {waiting} in time: it serves {each}"
         return ""
+
+    @property
+    def _error(self) -> float:
+        """The share by which the measured load may be off by chance. What presses is sure."""
+        if self.pressures:
+            return 0.0
+        count = self.smooth.external_rate * self.smooth.interval_s
+        return math.sqrt(max(1.0, self.smooth.arrival_scv or 1.0) / max(1.0, count))
+
+    @property
+    def drain_s(self) -> float:
+        """In which what waits should be worked off."""
+        return max(DRAIN_S, self.settings.interval_s)
 
     @property
     def behind(self) -> int:

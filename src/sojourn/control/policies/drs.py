@@ -18,7 +18,7 @@ from sojourn.queueing.network import Network, what_of
 from sojourn.units import format_duration as told
 
 _WORTH = 0.05  # the least share of processors worth giving back; smaller changes would never end
-_AGREE = 2  # this many intervals in a row above the target, or behind, are no accident
+_AGREE = 2  # this many intervals in a row behind are no accident
 
 
 def drs(s: Situation | Blind) -> Decision:
@@ -105,7 +105,7 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
     if s.missed:
         assert measured is not None
         why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
-        agreed = expected > target_s and (s.smooth.rising or s.above >= _AGREE)
+        agreed = expected > target_s and s.above >= (_AGREE if s.smooth.rising else _AGREE + 1)
         if agreed or s.above * s.settings.interval_s > s.settings.reach_s:
             network = _risen(s) if s.smooth.rising else _foreseen(s)
             return _add(s, target_s, _and_forecast(s, why), network)
