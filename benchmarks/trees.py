@@ -20,6 +20,7 @@ estimate ranks first takes than the best one.
 
 import itertools
 import math
+import random
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -136,6 +137,22 @@ TREES = (
         10,
     ),
 )
+# Drawn at random and not looked at while the rule for weights was made, unlike those above.
+UNSEEN = 12
+
+
+def drawn(seed: int) -> Tree:
+    """Three or four operators; every one but the first gets one to six tuples of one before it."""
+    draw = random.Random(seed)
+    names = "abcd"[: draw.choice((3, 4))]
+    edges: dict[str, dict[str, int]] = {}
+    for number, name in enumerate(names[1:], 1):
+        edges.setdefault(draw.choice(names[:number]), {})[name] = draw.choice((1, 1, 2, 3, 6))
+    visits = Tree("", dict.fromkeys(names, 1.0), edges, 0).visits()
+    service_s = {n: draw.uniform(0.5, 2.5) / (RATE * visits[n]) for n in names}
+    least = sum(math.floor(RATE * visits[n] * service_s[n] / 0.9) + 1 for n in names)
+    return Tree(f"random {seed}", service_s, edges, least + 3)
+
 
 Estimate = Callable[[Mapping[str, int]], float]
 
@@ -209,19 +226,20 @@ def compared(tree: Tree) -> list[tuple[str, float, float, float]]:
 
 
 def main() -> None:
-    """Print the table, tree by tree and over all."""
-    print(
-        f"{'tree':<28} {'allocations':>11} {'estimate':<9} {'error':>6} {'pairs':>6} {'regret':>7}"
-    )
-    sums: dict[str, list[tuple[float, ...]]] = {}
-    for tree in TREES:
-        count = sum(1 for _ in tree.allocations())
-        for name, *figures in compared(tree):
-            sums.setdefault(name, []).append(tuple(figures))
-            print(line(tree.name, str(count), name, percents(figures)))
-    for name, rows in sums.items():
-        means = [statistics.fmean(part) for part in zip(*rows, strict=True)]
-        print(line("all", "", name, percents(means)))
+    """Print the table, tree by tree and over all, for the trees of either kind."""
+    print(line("tree", "allocations", "estimate", ["error", "pairs", "regret"]))
+    for kind, trees in (("all six", TREES), ("all random", [drawn(n) for n in range(UNSEEN)])):
+        sums: dict[str, list[list[float]]] = {}
+        total = 0
+        for tree in trees:
+            count = sum(1 for _ in tree.allocations())
+            total += count
+            for name, *figures in compared(tree):
+                sums.setdefault(name, []).append(figures)
+                print(line(tree.name, str(count), name, percents(figures)))
+        for name, rows in sums.items():
+            means = [statistics.fmean(part) for part in zip(*rows, strict=True)]
+            print(line(kind, str(total), name, percents(means)))
 
 
 def percents(figures: list[float]) -> list[str]:

@@ -196,6 +196,7 @@ def report(vertex: str = "v", executor: int = 0, **values: Any) -> m.Report:
         "at_s": 102.0,
         "emitted": {},
         "stages": {},
+        "together": {},
         "lag_s": None,
         "idle": True,
         "exhausted": True,
