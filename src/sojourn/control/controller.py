@@ -11,7 +11,7 @@ from sojourn.control.measure import Measure, measured, metric_of
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
 from sojourn.control.remember import adopted, after_disturbance, remembered
-from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory, Situation
+from sojourn.control.situation import ACTING, Action, Change, Decision, Limits, Memory, Situation
 from sojourn.ports import Samples
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology, kind_of
@@ -84,8 +84,15 @@ class Record:
             expected_s=self.decision.expected_s,
             rate=0.0 if self.measure is None else self.measure.external_rate,
             kept_up=self.kept_up,
-            reviewed=self.decision.forced,
+            reviewed=self.decision.forced or self.is_ahead,
         )
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the decision adds for a load that is to come. What was measured before, under
+        less load, is then no measure of it."""
+        foretold = self.forecast is not None and self.forecast.by != "now"
+        return foretold and self.decision.action is Action.ADD
 
 
 class Controller:
