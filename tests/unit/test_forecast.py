@@ -185,13 +185,15 @@ def test_without_the_library_there_is_no_pattern(
 
 
 def run(
-    steps: tuple[tuple[float, float], ...], journal: Path | None = None, **settings: Any
+    steps: tuple[tuple[float, float], ...],
+    seed: int = 0,
+    journal: Path | None = None,
+    **settings: Any,
 ) -> tuple[Summary, list[Record]]:
     """The records of a simulated run."""
     records: list[Record] = []
-    simulation = pair(
-        ORDERS, {"check": 2, "price": 3}, SourceLoad(steps), max_sojourn_s=TARGET_S, **settings
-    )
+    counts, load = {"check": 2, "price": 3}, SourceLoad(steps)
+    simulation = pair(ORDERS, counts, load, seed, max_sojourn_s=TARGET_S, **settings)
     seconds = sum(seconds for seconds, _ in steps)
     summary = replace(simulation, duration_s=seconds).run(
         journal=journal, listeners=[records.append]
@@ -211,8 +213,8 @@ def mean_processors(records: Sequence[Record]) -> float:
 
 
 def test_a_learned_pattern_keeps_the_target_through_its_surges() -> None:
-    _, without = run(SHORT * 10)
-    _, learned = run(SHORT * 10, season_s=SHORT_S)
+    without = [r for seed in range(2) for r in run(SHORT * 8, seed)[1]]
+    learned = [r for seed in range(2) for r in run(SHORT * 8, seed, season_s=SHORT_S)[1]]
 
     def surges(records: Sequence[Record]) -> list[Record]:
         """Once the pattern may be known."""
@@ -222,7 +224,7 @@ def test_a_learned_pattern_keeps_the_target_through_its_surges() -> None:
     assert above(learned) < above(without)
     assert mean_processors(learned) <= 1.03 * mean_processors(without)
     ahead = [r for r in learned if r.applied and 80 < r.time_s % SHORT_S <= 120]
-    assert len(ahead) >= 6
+    assert len(ahead) >= 8
     for record in ahead:
         assert record.decision.action is Action.ADD
         assert "(its pattern)" in record.decision.reason
@@ -239,11 +241,11 @@ def ramp(seconds: int) -> tuple[tuple[float, float], ...]:
 def test_a_slope_adds_before_a_ramp_misses_the_target(
     seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, followed = run(ramp(seconds))
+    followed = [r for seed in range(4) for r in run(ramp(seconds), seed)[1]]
     monkeypatch.setattr(forecasts, "slope_of", lambda _past: None)
-    _, without = run(ramp(seconds))
+    without = [r for seed in range(4) for r in run(ramp(seconds), seed)[1]]
     assert above(followed) <= 0.85 * above(without)
-    assert mean_processors(followed) <= 1.1 * mean_processors(without)
+    assert mean_processors(followed) <= 1.05 * mean_processors(without)
     assert any("(its slope)" in r.decision.reason for r in followed if r.applied)
 
 
@@ -269,3 +271,10 @@ def test_the_journal_says_which_and_a_replay_agrees(tmp_path: Path) -> None:
     assert [r.forecast for r in read] == [r.forecast for r in records]
     assert {r.forecast.by for r in read if r.forecast} >= {"now", "pattern"}
     assert not any(again.differs for again in replay(shape, iter(read), {}))
+
+
+def test_an_addition_for_a_load_to_come_is_not_taken_back_when_it_comes() -> None:
+    """Before it there was less load, so tuples took less time."""
+    _, records = run(ramp(300), seed=1)
+    assert any(r.applied and r.is_ahead for r in records)
+    assert Action.ROLL_BACK not in {r.decision.action for r in records}

@@ -10,9 +10,15 @@ from sojourn.control.forecast import Forecast, prepare
 from sojourn.control.measure import Measure, is_whole, measured, metric_of
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
+<<<<<<< HEAD
 from sojourn.control.remember import adopted, after_start, remembered
 from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory, Situation
 from sojourn.ports import Pressure, Samples
+=======
+from sojourn.control.remember import adopted, after_disturbance, remembered
+from sojourn.control.situation import ACTING, Action, Change, Decision, Limits, Memory, Situation
+from sojourn.ports import Samples
+>>>>>>> 47936a1cb285fd57be20b311772b7f654dfcc0f6
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology, kind_of
 
@@ -94,9 +100,20 @@ class Record:
             expected_s=self.decision.expected_s,
             rate=0.0 if self.measure is None else self.measure.external_rate,
             kept_up=self.kept_up,
+<<<<<<< HEAD
             reviewed=self.decision.forced,
             short=self.decision.short,
+=======
+            reviewed=self.decision.forced or self.is_ahead,
+>>>>>>> 47936a1cb285fd57be20b311772b7f654dfcc0f6
         )
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the decision adds for a load that is to come. What was measured before, under
+        less load, is then no measure of it."""
+        foretold = self.forecast is not None and self.forecast.by != "now"
+        return foretold and self.decision.action is Action.ADD
 
 
 class Controller:
