@@ -10,15 +10,9 @@ from sojourn.control.forecast import Forecast, prepare
 from sojourn.control.measure import Measure, is_whole, measured, metric_of
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
-<<<<<<< HEAD
 from sojourn.control.remember import adopted, after_start, remembered
-from sojourn.control.situation import ACTING, Change, Decision, Limits, Memory, Situation
-from sojourn.ports import Pressure, Samples
-=======
-from sojourn.control.remember import adopted, after_disturbance, remembered
 from sojourn.control.situation import ACTING, Action, Change, Decision, Limits, Memory, Situation
-from sojourn.ports import Samples
->>>>>>> 47936a1cb285fd57be20b311772b7f654dfcc0f6
+from sojourn.ports import Pressure, Samples
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology, kind_of
 
@@ -100,12 +94,8 @@ class Record:
             expected_s=self.decision.expected_s,
             rate=0.0 if self.measure is None else self.measure.external_rate,
             kept_up=self.kept_up,
-<<<<<<< HEAD
-            reviewed=self.decision.forced,
-            short=self.decision.short,
-=======
             reviewed=self.decision.forced or self.is_ahead,
->>>>>>> 47936a1cb285fd57be20b311772b7f654dfcc0f6
+            short=self.decision.short,
         )
 
     @property
