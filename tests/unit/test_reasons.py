@@ -121,7 +121,8 @@ def too_few(s: Situation, d: Decision, m: re.Match[str]) -> bool:
 def expected(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     ahead = busier(s.network, s.forecast.rate / s.forecast.now)  # if it is added for that
     then = (told(s.estimate(network, after(s, d))) for network in (s.network, ahead))
-    return m[1] in then and (d.expected_s is None or m[1] == told(d.expected_s))
+    shown = d.expected_s is None or d.allocation is None or m[1] == told(d.expected_s)
+    return m[1] in then and shown
 
 
 def foreseen(s: Situation, d: Decision, m: re.Match[str]) -> bool:
@@ -281,6 +282,7 @@ RULES: list[tuple[str, Rule]] = [
     (rf"fewer processors are enough for ({TIME})", fewer),
     (rf"some are given back if that lasts another {TIME}", stays),
     (r"the same number, placed better", moved),
+    (rf"they are moved if that lasts another {TIME}", stays),
     (r"without headroom", always),
     (rf"the (?:mean|p[\d.]+) sojourn was above {TIME} in (\d+%) of the last {TIME}", chronic),
     (rf"they wait for {NAME}, which is (\d+%) busy", busy),

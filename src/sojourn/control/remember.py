@@ -66,6 +66,7 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
         waited=False,
         change=_judged(s, decision),
         low_since_s=_low_since_s(s, decision),
+        better_since_s=_better_since_s(s, decision),
         enough=dict(decision.enough or {}),
         above=s.above,
         behind=s.behind,
@@ -102,6 +103,7 @@ def adopted(
         retries=memory.retries + 1 if change.action is Action.RETRY else 0,
         low_since_s=None,
         enough={},
+        better_since_s=None,
         tried=(),
     )
 
@@ -111,6 +113,13 @@ def _low_since_s(s: Situation, decision: Decision) -> float | None:
     if decision.enough is None:
         return None
     return s.now_s if s.memory.low_since_s is None else s.memory.low_since_s
+
+
+def _better_since_s(s: Situation, decision: Decision) -> float | None:
+    """Since when the processors would have been better in other places."""
+    if not decision.better:
+        return None
+    return s.now_s if s.memory.better_since_s is None else s.memory.better_since_s
 
 
 def _judged(s: Situation, decision: Decision) -> Change | None:
@@ -188,6 +197,7 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
         memory,
         change=change,
         low_since_s=moved(memory.low_since_s),
+        better_since_s=moved(memory.better_since_s),
         stirred_s=moved(memory.stirred_s),
         learned_s=moved(memory.learned_s),
         idle_since_s=moved(memory.idle_since_s),

@@ -89,7 +89,9 @@ def restrained(s: Situation, found: Decision) -> Decision:
     if not why_not:
         return found
     reason = f"{found.reason}; but {why_not}"
-    return Decision(Action.WAIT, reason, needed=found.needed, enough=found.enough)
+    return Decision(
+        Action.WAIT, reason, needed=found.needed, enough=found.enough, better=found.better
+    )
 
 
 def _too_fresh(s: Situation, found: Decision) -> str:

@@ -95,6 +95,7 @@ class Memory:
     change: Change | None = None  # the last
     low_since_s: float | None = None  # since when fewer processors would be enough
     enough: Mapping[str, int] = field(default_factory=dict)  # enough for all that time
+    better_since_s: float | None = None  # since when other places would be better
     above: int = 0  # intervals in a row in which the target was missed
     behind: int = 0  # intervals in a row in which an operator could not keep up
     retries: int = 0  # times in a row that a resize was asked for again
@@ -342,7 +343,7 @@ class Decision:
     many. `expected_s` is the sojourn that the allocation should show from now on. `enough` is an
     allocation of fewer processors that would be enough. `forced` says that there was no choice, so
     the change is not judged. `short` says that what there is falls short, whatever the model says,
-    so it is not gone back to for a while."""
+    so it is not gone back to for a while. `better` says that other places would be better."""
 
     action: Action
     reason: str
@@ -352,6 +353,7 @@ class Decision:
     enough: Mapping[str, int] | None = None
     forced: bool = False
     short: bool = False
+    better: bool = False
 
 
 def known(estimate_s: float) -> float | None:

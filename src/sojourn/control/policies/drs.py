@@ -287,7 +287,7 @@ def _ample(s: Situation, target_s: float) -> Plan | None:
     share = max(0.1, 1 - 2 * s.settings.headroom)
     chance = max(_error(s, name) for name in s.wanted)
     ahead = s.forecast.highest / s.forecast.now
-    network = busier(s.network, max(1 + s.settings.headroom, 1 + chance, ahead))
+    network = busier(s.network, max(1 + s.settings.headroom / 2, 1 + chance, ahead))
     plan, note = fewest(s, network, share * target_s, None, exact=True)
     return plan if plan.feasible and not note else None
 
@@ -303,7 +303,12 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
                 f"the same number, placed better: {s.from_to(best)}, {told(then)} expected "
                 f"instead of {told(now)}"
             )
-            return Decision(Action.MOVE, reason, best, known(then))
+            since = s.memory.better_since_s
+            left = s.settings.quiet_s - (0.0 if since is None else s.now_s - since)
+            if left > 0:
+                reason = f"{reason}; they are moved if that lasts another {told(left)}"
+                return Decision(Action.WAIT, reason, expected_s=known(now), better=True)
+            return Decision(Action.MOVE, reason, best, known(then), better=True)
     if measured is None:
         reason = f"no tuple tree was completed, and {s.backlog or 'nothing waits'}"
         return Decision(Action.HOLD, reason, expected_s=known(expected))
