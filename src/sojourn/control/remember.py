@@ -8,7 +8,7 @@ from typing import Any
 
 from sojourn.control.chronic import LONG_S
 from sojourn.control.measure import Measure
-from sojourn.control.review import is_judged, is_worse
+from sojourn.control.review import SHORT, is_judged, is_worse
 from sojourn.control.situation import (
     Action,
     Blind,
@@ -16,11 +16,12 @@ from sojourn.control.situation import (
     Decision,
     Memory,
     Rejected,
+    Removed,
     Situation,
 )
 
-_SHORT = 6.0  # times the hold-off; what was not enough took minutes to be found out
 _LEARN_S = 5.0  # between two intervals that are learned from
+_REMOVALS = 10  # the most that are remembered
 _ENOUGH_TREES = 10  # the fewest in an interval that is learned from
 _STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)  # no change is under way
 
@@ -74,6 +75,7 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
         stirred_s=_stirred_s(s, decision),
         tried=tuple(t for t in s.tried if t.time_s > s.now_s - LONG_S),
         commits=s.commits,
+        tuples=s.memory.tuples + s.latest.interval_s * _arrived(s),
         cost_s=_cost_s(s),
         **_learned(s, decision),
     )
@@ -84,13 +86,22 @@ def adopted(
 ) -> Memory:
     """The memory after a decision is carried out: its allocation is wanted, and what was there
     before is kept."""
+    oldest_s = change.time_s - SHORT * hold_off_s
+    removed = [r for r in memory.removed if (r.added_s or r.time_s) > oldest_s][-_REMOVALS:]
+    if removed and removed[-1].added_s is None:
+        last = removed.pop()
+        if change.action is Action.ADD:
+            added = replace(last, added_s=change.time_s, added_tuples=memory.tuples)
+            removed.append(added)
+    if change.action is Action.REMOVE:
+        removed.append(Removed(dict(allocation), change.time_s, memory.tuples))
     rejected = tuple(r for r in memory.rejected if r.until_s > change.time_s)
     undone = memory.change
     if change.action is Action.ROLL_BACK and undone is not None:
         until_s = change.time_s + hold_off_s
         rejected = (*rejected, Rejected(change.before, undone.action, undone.rate, until_s))
     if change.short:
-        until_s = change.time_s + _SHORT * hold_off_s
+        until_s = change.time_s + SHORT * hold_off_s
         rejected = (*rejected, Rejected(change.before, Action.REMOVE, change.rate, until_s))
     return replace(
         memory,
@@ -105,6 +116,7 @@ def adopted(
         enough={},
         better_since_s=None,
         tried=(),
+        removed=tuple(removed),
     )
 
 
@@ -133,6 +145,11 @@ def _judged(s: Situation, decision: Decision) -> Change | None:
         return change
     worse = is_worse(s, change)
     return replace(change, worse=change.worse + worse, reviewed=not worse)
+
+
+def _arrived(s: Situation) -> float:
+    """Tuples per second in the interval itself."""
+    return 0.0 if s.measure is None else s.measure.external_rate
 
 
 def _is_ours(s: Situation, change: Change) -> bool:
@@ -196,6 +213,9 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
     return replace(
         memory,
         change=change,
+        removed=tuple(
+            replace(r, time_s=r.time_s + seconds, added_s=moved(r.added_s)) for r in memory.removed
+        ),
         low_since_s=moved(memory.low_since_s),
         better_since_s=moved(memory.better_since_s),
         stirred_s=moved(memory.stirred_s),

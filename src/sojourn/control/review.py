@@ -8,6 +8,7 @@ from sojourn.units import format_duration as told
 _RETRY_INTERVALS = 4  # a change that is not complete after this many is asked for again
 _WORSE = 1.3  # times what was expected, and what was before
 _JUDGES = 2  # intervals that must agree
+SHORT = 6.0  # times the hold-off; what was not enough took minutes to be found out
 _ENOUGH_TREES = 20  # the fewest in an interval that may speak against a change
 
 
@@ -85,7 +86,7 @@ def restrained(s: Situation, found: Decision) -> Decision:
         return found
     why_not = _too_fresh(s, found)
     if not why_not and not found.forced:
-        why_not = _unjudged(s, found) or _rolled_back(s, found)
+        why_not = _unjudged(s, found) or _rolled_back(s, found) or _regretted(s, found)
     if not why_not:
         return found
     reason = f"{found.reason}; but {why_not}"
@@ -150,4 +151,24 @@ def _rolled_back(s: Situation, found: Decision) -> str:
         if same or more or fewer:
             what = "was not enough" if rejected.action is Action.REMOVE else "was rolled back"
             return f"that {what} and is not tried again for {told(rejected.until_s - s.now_s)}"
+    return ""
+
+
+def _regretted(s: Situation, found: Decision) -> str:
+    """Whether so few processors were tried before, and more had to be added, although no more has
+    arrived since than before that addition."""
+    if found.action is not Action.REMOVE:
+        return ""
+    assert found.allocation is not None
+    for removed in s.memory.removed:
+        if removed.added_s is None or s.total(found.allocation) > s.total(removed.allocation):
+            continue
+        left_s = removed.added_s + SHORT * s.settings.hold_off_s - s.now_s
+        before_s, since_s = removed.added_s - removed.time_s, s.now_s - removed.added_s
+        before, since = (
+            removed.added_tuples - removed.tuples,
+            s.memory.tuples - removed.added_tuples,
+        )
+        if left_s > 0 and since * before_s <= MORE * before * since_s:
+            return f"that was not enough and is not tried again for {told(left_s)}"
     return ""

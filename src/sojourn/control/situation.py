@@ -72,6 +72,18 @@ class Rejected:
 
 
 @dataclass(frozen=True)
+class Removed:
+    """What a removal left, when, and how many tuples had arrived in all by then; and the same for
+    the addition that followed, if one did."""
+
+    allocation: Mapping[str, int]
+    time_s: float
+    tuples: float
+    added_s: float | None = None
+    added_tuples: float = 0.0
+
+
+@dataclass(frozen=True)
 class Tried:
     """Whether the target was missed in an interval, and whether a commit was made in it or just
     before."""
@@ -105,6 +117,8 @@ class Memory:
     learned_s: float | None = None  # when the bias last took an interval into account
     bias: Bias = field(default_factory=Bias)
     tried: tuple[Tried, ...] = ()  # intervals since the last change
+    tuples: float = 0.0  # that have arrived from outside in all intervals
+    removed: tuple[Removed, ...] = ()  # the newest last
     commits: int = 0  # so far
     cost_s: float = 0.0  # for how long a change of ours has the target missed
     outlook: Outlook = field(default_factory=Outlook)

@@ -17,6 +17,7 @@ from sojourn.queueing.allocation import Plan
 from sojourn.queueing.network import Network, what_of
 from sojourn.units import format_duration as told
 
+_AS_HIGH = 0.9  # of a load that is taken for as high
 _WORTH = 0.05  # the least share of processors worth giving back; smaller changes would never end
 _AGREE = 2  # this many intervals in a row behind are no accident
 
@@ -107,8 +108,7 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
         agreed = expected > target_s and s.above >= (_AGREE if s.smooth.rising else _AGREE + 1)
         if agreed or s.above * s.settings.interval_s > s.settings.reach_s:
-            network = _risen(s) if s.smooth.rising else _foreseen(s)
-            return _add(s, target_s, _and_forecast(s, why), network)
+            return _add(s, target_s, _and_forecast(s, why), _risen(s))
         but = s.backlog or f"the model expects {told(expected)}"
         reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=known(expected))
@@ -198,8 +198,13 @@ def _at_once(s: Situation) -> Decision:
 
 
 def _risen(s: Situation) -> Network:
-    """The network under more load: by now a rising load exceeds what the interval shows."""
-    return _loaded(s, max((1 + s.settings.headroom) * s.forecast.now, s.forecast.rate))
+    """The network under the load that a change should do for. By now a rising load exceeds what
+    the interval shows, unless it has been as high before."""
+    rising = s.smooth.rising or bool(s.pressures)
+    began_s, high = s.now_s - s.smooth.interval_s, _AS_HIGH * s.smooth.external_rate
+    seen = any(m.time_s <= began_s and m.external_rate > high for m in s.past)
+    more = 1 + s.settings.headroom if rising and not seen else 1.0
+    return _loaded(s, max(more * s.forecast.now, s.forecast.rate))
 
 
 def _foreseen(s: Situation) -> Network:
