@@ -390,7 +390,7 @@ def orders(*conf: str) -> dict[str, Any]:
     seconds, came, surge_s, taken = Seconds(), 0, math.inf, 0
     began_s = before_s = records[0].time_s - records[0].settings.interval_s
     last_s = max(r.time_s for r in records if r.samples.sojourn is not None)
-    for r in records:
+    for r in (r for r in records if not r.pressures):  # others end no interval
         elapsed_s, before_s = r.time_s - before_s, r.time_s
         source = r.samples.vertices.get("orders")
         interval_s = 0.0 if source is None else source.interval_s

@@ -59,7 +59,7 @@ def topology(count: int = COUNT) -> sj.Topology:
     t = sj.Topology("orders")
     orders = t.source("orders", sj.sources.paced(order, rate=RATES, count=count))
     checked = t.map("check", check, orders, processors=2)
-    priced = t.map("price", price, checked, processors=2)
+    priced = t.map("price", price, checked, processors=3)
     booked = t.map("book", Book, priced, key=lambda order: order["customer"], shards=64)
     t.sink("totals", sj.sinks.jsonl(OUT), booked)
     return t
