@@ -154,6 +154,11 @@ class Run:
         return found
 
     @property
+    def ticks(self) -> list[Record]:
+        """Those that end an interval."""
+        return [r for r in self.records if not r.pressures]
+
+    @property
     def changes(self) -> list[Record]:
         """The ticks that changed something."""
         return [r for r in self.records if r.applied and r.decision.allocation != r.wanted]
@@ -325,7 +330,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
     shift_s = time.time() - time.monotonic()
     past = [
         r.measure
-        for r in run.records
+        for r in run.ticks
         if r.measure is not None and r.time_s - shift_s < run.began_s + learn_s
     ]
     settings = replace(run.records[0].settings, window_s=learn_s)
@@ -341,7 +346,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
         measured = sum(clean.total_s[s] for s in clean.count if clean.count[s]) / count
         rate = statistics.fmean(
             r.measure.external_rate
-            for r in run.records
+            for r in run.ticks
             if r.measure is not None and since_s + 1 < r.time_s - shift_s <= until_s
         )
         there = busier(network, rate / network.external_rate)
