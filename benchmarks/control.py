@@ -463,7 +463,7 @@ def machines(_spark: SparkSession, quick: bool) -> dict[str, Any]:
     assert made.running.loop is not None
     negotiator = made.running.loop.negotiator
     pauses: list[float] = negotiator.pool.pauses_s  # type: ignore[attr-defined]
-    moves = [a for a in negotiator.answers if a.have != a.had]
+    moves = [a for a in negotiator.answers if "tuples waited" in a.words]
     waited = {
         "adding_s": [p for a, p in zip(moves, pauses, strict=True) if a.have > a.had],
         "giving_back_s": [p for a, p in zip(moves, pauses, strict=True) if a.have < a.had],

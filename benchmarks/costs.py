@@ -7,6 +7,7 @@ import socket
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import engine as engine_benchmark
@@ -17,6 +18,7 @@ from sojourn.engine.wire import messages
 from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
 from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker import code, feeder, router, values, worker
+from sojourn.paths import Critical
 from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings, EngineSettings
 from sojourn.wiring import control_loop
@@ -145,7 +147,9 @@ class Wavering:
             served = round(self.draw.gauss(100, 10))
             vertices[name] = self._sample(name, served, {onward: served} if onward else {})
         sojourns = sorted(self.draw.gammavariate(100, 0.024) for _ in range(100))
-        return Samples(self.time_s, vertices, Sojourn.of(sojourns), 0)
+        paths = {name: Critical(1.0, self.draw.gauss(0.024, 0.002)) for name in self.names}
+        sojourn = replace(Sojourn.of(sojourns), critical=paths)
+        return Samples(self.time_s, vertices, sojourn, 0)
 
     def _sample(self, name: str, count: int, emitted: dict[str, int]) -> Sample:
         queue, service_s = self.draw.randrange(5), self.draw.gauss(0.02, 0.002)
@@ -165,6 +169,7 @@ class Wavering:
             0.67,
             emitted,
             lag_s=None,
+            together={to: {to: sent} for to, sent in emitted.items()},
         )
 
     def allocation(self) -> dict[str, int]:

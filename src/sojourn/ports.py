@@ -98,7 +98,8 @@ class Sojourn:
 @dataclass(frozen=True)
 class Samples:
     """Everything measured over one interval. `starts` counts how often the topology has started:
-    at first, after failures, and on other machines. `commits` counts those made since the first."""
+    at first, after failures, and on other machines. `commits` grows with
+    every commit, or in virtual time with every one that stalls tuples."""
 
     time_s: float
     vertices: Mapping[str, Sample]

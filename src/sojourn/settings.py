@@ -114,6 +114,7 @@ class _Checked:
                 knob.check(value)
 
 
+_DRAIN_S = 2.0
 REST_S = 0.01  # unless set, or unless the target leaves less
 
 
@@ -357,6 +358,11 @@ class ControlSettings(_Checked):
     def reach_s(self) -> float:
         """How far back the window reaches: three intervals at least."""
         return max(self.window_s, 3 * self.interval_s)
+
+    @property
+    def drain_s(self) -> float:
+        """In which what waits should be worked off."""
+        return max(_DRAIN_S, self.interval_s)
 
     @property
     def memory_s(self) -> float:

@@ -122,7 +122,8 @@ def workload_of(path: Path) -> Workload:
     shape, records = read_journal(path)
     sums: dict[str, _Sums] = {}
     for record in records:
-        _add(sums, record.samples)
+        if not record.pressures:  # what an urgent tick sees, the next one sees again
+            _add(sums, record.samples)
     measured = {
         name: OperatorLoad(
             found.service,

@@ -16,7 +16,8 @@ from sojourn.control.journal import Journal, read_journal, replay
 from sojourn.control.loop import ControlLoop
 from sojourn.control.measure import smoothed
 from sojourn.control.negotiator import Negotiator
-from sojourn.control.situation import Action, Limits
+from sojourn.control.remember import adopted
+from sojourn.control.situation import Action, Change, Limits, Memory, Removed
 from sojourn.errors import InputError
 from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn
 from sojourn.queueing.station import Station
@@ -857,3 +858,71 @@ def test_an_operator_without_processors_is_waited_for() -> None:
     assert record.decision.action is Action.NOT_READY
     assert record.decision.reason == "'match' has no processors yet"
     assert engine.allocation_now == there
+
+
+def test_what_presses_while_samples_are_taken_has_an_urgent_tick_of_its_own() -> None:
+    """And no tick takes place for nothing."""
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.5)
+    ticks(control, 5)
+    plain = engine.samples
+
+    def disturbed(peek: bool = False) -> Samples:
+        control.press(Pressure("in", rate=55.0, over_s=5.0))
+        return plain(peek)
+
+    engine.samples = disturbed  # type: ignore[method-assign]
+    assert control.tick().pressures == ()
+    engine.samples = plain  # type: ignore[method-assign]
+    assert [p.rate for p in control.tick(urgent=True).pressures] == [55.0]
+    assert not control.pressures
+
+
+def test_an_urgent_tick_right_after_another_knows_where_tuples_go() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 10)
+    samples = engine.samples(peek=True)
+    nothing = {
+        name: replace(sample, interval_s=0.001, arrivals=0, served=0, emitted={}, arrival_rate=0.0)
+        for name, sample in samples.vertices.items()
+    }
+    peeked = replace(samples, vertices=nothing, sojourn=None)
+    record = control.controller.step(
+        peeked, None, pressures=(Pressure("in", rate=500.0, over_s=0.1),)
+    )
+    assert record.decision.action is Action.ADD
+    assert "500/s arrive" in record.decision.reason
+    quiet = control.controller.step(peeked, None, pressures=(Pressure("match", wait_s=0.3),))
+    assert quiet.decision.action is not Action.NOT_READY
+
+
+def test_a_move_or_removal_that_has_cost_much_is_not_soon_followed_by_another() -> None:
+    change = Change(0.0, {"parse": 3}, Action.REMOVE, 0.05, 0.06, 50.0, True, cost_s=4.0)
+    memory = Memory({"parse": 2}, change=change)
+    added = replace(change, time_s=5.0, action=Action.ADD, cost_s=0.0)
+    then = adopted(memory, added, {"parse": 3}, 600.0)
+    assert then.cost_s == 2.0  # although it did not last until all was known
+    forced = adopted(replace(memory, change=added), replace(change, time_s=9.0), {}, 600.0)
+    assert forced.cost_s == 0.0  # an addition was needed
+
+
+@pytest.mark.parametrize(
+    ("before", "since", "now", "asked"),
+    [(50.0, 50.0, 50.0, False), (50.0, 80.0, 50.0, True), (50.0, 50.0, 20.0, True)],
+)
+def test_what_was_not_enough_is_not_tried_again_at_the_same_load(
+    before: float, since: float, now: float, asked: bool
+) -> None:
+    """Unless the load was higher meanwhile, or is lower now."""
+    engine = FakeEngine(rate=now)
+    engine.allocation_now.update(parse=4, match=8)
+    control = loop(engine, max_sojourn_s=0.1)
+    time_s = engine.time_s
+    tried = Removed({"parse": 2, "match": 4}, time_s - 700, 0.0, time_s - 600, 100 * before)
+    control.controller.memory = replace(
+        control.controller.memory, removed=(tried,), tuples=100 * before + 600 * since
+    )
+    done = acted(ticks(control, 10))
+    fewest = min((sum((r.decision.allocation or {}).values()) for r in done), default=12)
+    assert (fewest <= 6) == asked

@@ -104,9 +104,9 @@ def test_where_the_beginning_is_gone_the_first_intervals_are_not_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "journal.jsonl"
-    written(path, 240, max_bytes=60_000)
+    written(path, 700, max_bytes=200_000)
     first = numbers(path)[0]
-    assert 1 < first < 240 - 2 * WARM_UP
+    assert 1 < first < 700 - 2 * WARM_UP
     shape, records = read_journal(path)
     again = list(replay(shape, records, {}))
     assert [r.warm_up for r in again[: WARM_UP + 1]] == [True] * WARM_UP + [False]
@@ -119,8 +119,8 @@ def test_where_the_beginning_is_gone_the_first_intervals_are_not_compared(
     assert all(r.warm_up and not r.differs for r in replay(shape, records, {}))
     replay_command(path)
     assert capsys.readouterr().out == (
-        f"chain: {241 - first} intervals, none decided differently\n"
-        "  the first 50 are not compared: the journal lacks what came before them\n"
+        f"chain: {701 - first} intervals, none decided differently\n"
+        f"  the first {WARM_UP} are not compared: the journal lacks what came before them\n"
     )
 
 

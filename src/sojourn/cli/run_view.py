@@ -1,6 +1,7 @@
 """What `sojourn run` shows: a live table on a terminal, plain lines elsewhere, and a summary.
 Fed with tick records, and knows nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -39,7 +40,7 @@ class LineView:
         if self.first_s is None:
             self.first_s = record.time_s - record.settings.interval_s
         parts = [f"{record.time_s - self.first_s:6.1f} s"]
-        if record.measure is not None:
+        if record.measure is not None and not record.pressures:
             parts.append(f"{record.measure.external_rate:7.1f}/s in")
             parts.append(_sojourn_line(record))
             parts.append(
@@ -65,6 +66,7 @@ class LiveView:
         self.screen: Group | Text = Text("waiting for the first interval …")
         self.live = Live(self.screen, console=console, auto_refresh=False)
         self.changes: list[str] = []
+        self.last: Record | None = None
         self.first_s: float | None = None
 
     def __call__(self, record: Record) -> None:
@@ -75,6 +77,10 @@ class LiveView:
             self.changes.append(
                 f"{since:.0f} s  {record.decision.action}: {record.decision.reason}"
             )
+        if record.pressures and self.last is not None:  # it has measured no interval
+            record = replace(self.last, decision=record.decision)
+        else:
+            self.last = record
         self.screen = self.render(record, since)
         self.live.update(self.screen, refresh=True)
 

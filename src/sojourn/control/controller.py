@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sojourn.chains import contracted
 from sojourn.control.forecast import Forecast, prepare
-from sojourn.control.measure import Measure, is_whole, measured, metric_of
+from sojourn.control.measure import Measure, is_whole, measured, metric_of, urged
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
 from sojourn.control.remember import adopted, after_start, remembered
@@ -65,10 +65,11 @@ class Record:
     applied: bool
     pressures: tuple[Pressure, ...] = ()
     forecast: Forecast | None = None
+    measured_s: float | None = None  # over as many intervals as it takes to say something
 
     @property
     def metric(self) -> float | None:
-        """The measured mean or percentile that the target applies to."""
+        """The mean or percentile that the target applies to, of the interval alone."""
         if self.measure is None:
             return None
         return metric_of(self.measure.sojourn, self.settings.percentile)
@@ -90,7 +91,7 @@ class Record:
             time_s=self.time_s,
             before=self.wanted,
             action=self.decision.action,
-            measured_s=self.metric,
+            measured_s=self.measured_s,
             expected_s=self.decision.expected_s,
             rate=0.0 if self.measure is None else self.measure.external_rate,
             kept_up=self.kept_up,
@@ -128,10 +129,10 @@ class Controller:
         before = self.memory
         if samples.starts != before.starts:
             before = after_start(before, samples.starts)
-        found = measured(
-            samples, before.before_s, shape.known, settings, before.starting, pressures
-        )
-        if not pressures:
+        if pressures:
+            found = urged(samples, before.past, shape.known, pressures)
+        else:
+            found = measured(samples, before.before_s, shape.known, settings, before.starting)
             over = is_whole(samples, shape.known)
             before = replace(before, starting=before.starting and not over)
         situation = modelled(found, now_s, limits, before, settings, pressures, samples.commits)
@@ -152,6 +153,7 @@ class Controller:
             applied=decision.action in ACTING and not advise,
             pressures=pressures,
             forecast=situation.forecast if isinstance(situation, Situation) else None,
+            measured_s=situation.metric if isinstance(situation, Situation) else None,
         )
         if record.applied:
             self.adopt(record)

@@ -27,6 +27,7 @@ _BUCKETS = 1440  # the most in a season: the minutes of a day
 _BUCKET_INTERVALS = 5  # the fewest in a bucket
 _SEASONS = 7  # remembered
 _NEWEST = 0.3  # how much the newest season counts against those before
+_LONGEST = 5  # times that; what took longer was refused
 _MACHINES_S = 30.0  # how long machines take to come, until that is measured
 
 
@@ -178,7 +179,8 @@ class Outlook:
     def with_room(self, now_s: float, needed: int | None, room: int | None) -> "Outlook":
         """Notes how long it takes until there is more room, from when it is needed."""
         if self.asked_s is not None and room is not None and room > self.room:
-            return replace(self, asked_s=None, machines_s=now_s - self.asked_s)
+            took_s = min(now_s - self.asked_s, _LONGEST * _MACHINES_S)
+            return replace(self, asked_s=None, machines_s=took_s)
         if needed is None or room is None or needed <= room:
             return replace(self, asked_s=None)
         return self if self.asked_s is not None else replace(self, asked_s=now_s, room=room)

@@ -18,8 +18,9 @@ from sojourn.errors import InputError
 FORMAT = 1
 MAX_BYTES = 64 << 20
 MAX_PARTS = 10
-# The memory between ticks mostly covers this many intervals.
-WARM_UP = 50
+# The memory between ticks mostly covers this many intervals. What is not tried again, and patterns,
+# are remembered for longer.
+WARM_UP = 200
 
 
 class Header(msgspec.Struct):

@@ -20,7 +20,7 @@ from sojourn.settings import ControlSettings
 
 _log = logging.getLogger("sojourn")
 # Decisions that say something lasting about how many processors are needed.
-_SETTLED = (Action.HOLD, Action.ADD, Action.REMOVE, Action.MOVE, Action.INFEASIBLE)
+_SETTLED = (Action.HOLD, Action.ADD, Action.REMOVE, Action.MOVE, Action.INFEASIBLE, Action.CHRONIC)
 Listener = Callable[[Record], None]  # called with every tick's record
 
 
@@ -78,11 +78,14 @@ class ControlLoop:
         due = self.clock()
         while not self.stopping.is_set():
             due += self.controller.settings.interval_s
-            while self.woken.wait(max(0.0, due - self.clock())):
+            while (left := due - self.clock()) > 0 and self.woken.wait(left):
                 self.woken.clear()
                 if self.stopping.is_set():
                     return
-                self.tick(urgent=True)
+                if self.pressures:
+                    self.tick(urgent=True)
+            if self.stopping.is_set():
+                return
             self.tick()
             due = max(due, self.clock() - self.controller.settings.interval_s)
 
@@ -99,20 +102,20 @@ class ControlLoop:
     def tick(self, urgent: bool = False) -> Record:
         """One turn of measure → model → decide → apply. Raises only if the topology has ended. An
         urgent one takes no samples away from the next."""
+        pressures: tuple[Pressure, ...] = ()
+        if urgent:  # those that come from here on have a tick of their own
+            pressures = tuple(self.pressures.popleft() for _ in range(len(self.pressures)))
         samples = self.engine.samples(peek=urgent)
-        pressures = tuple(self.pressures.popleft() for _ in range(len(self.pressures)))
         began = time.thread_time()
         controller = self.controller
         controller.settings = self.settings
         advise = self.advise or self.clock() < self.acts_from_s
-        record = controller.step(
-            samples, self.negotiator.capacity, advise, pressures if urgent else ()
-        )
+        record = controller.step(samples, self.negotiator.capacity, advise, pressures)
         if record.applied:
             self._apply(record)
         if not advise:
             needed = None
-            if record.decision.action in _SETTLED:
+            if record.decision.action in (_SETTLED if not urgent else (Action.ADD,)):
                 needed = record.decision.needed or sum(controller.memory.wanted.values())
             self.negotiator.want(needed, record.time_s, self.settings.quiet_s)
         if not urgent:

@@ -8,7 +8,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,7 +22,7 @@ from sojourn.settings import ControlSettings
 MORE = 1.1  # times a rate; what lies below that is the same load
 Columns = npt.NDArray[np.float64]
 _RATE, _ARRIVAL_SCV, _SERVICE, _SCV, _BUSY, _SERVED = range(6)
-_NONE = Critical(0.0, 0.0)
+_LEAST_S = 0.01  # that an urgent tick counts for
 _TREES = 30  # whose mean says something
 
 
@@ -50,7 +50,8 @@ class OperatorMeasure:
 class Measure:
     """One interval, or several smoothed into one. `backlog_s` is how far sources are behind,
     `entering` how many tuples each operator gets from outside per second, `arrival_scv` how
-    irregularly they come, and `rising` says that the load has gone up for sure."""
+    irregularly they come, and `rising` says that the load has gone up for sure. `shares` are how
+    many each operator gets for one from a source."""
 
     time_s: float
     interval_s: float
@@ -61,6 +62,8 @@ class Measure:
     backlog_s: float
     arrival_scv: float | None = None
     rising: bool = False
+    rates: Mapping[str, float] = field(default_factory=dict)  # of sources
+    shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> Columns:
@@ -86,15 +89,12 @@ def measured(
     known: Mapping[str, str],
     settings: ControlSettings,
     first: bool = False,
-    pressures: Sequence[Pressure] = (),
 ) -> Measure | NotReady:
     """The measures of one interval. `known` has the kind of every vertex, `before_s` is the time of
     the samples before, `first` says that it is the first whole interval since a start. Sources then
-    read again, all at once, what they had read since the last commit, which is no load. `pressures`
-    tell the rates of sources that have risen within the interval; it then counts for that long."""
+    read again, all at once, what they had read since the last commit, which is no load."""
     if not is_whole(samples, known):
-        missing = [name for name in known if name not in samples.vertices]
-        return NotReady(f"no samples from {_listed(missing)}")
+        return _not_whole(samples, known)
     if before_s is not None and samples.time_s <= before_s:
         return NotReady("the clock went backwards")
     if before_s is not None and samples.time_s - before_s > 10 * settings.interval_s:
@@ -102,34 +102,19 @@ def measured(
             f"the last samples are {samples.time_s - before_s:.0f} s old; the interval is too long"
         )
     interval_s = max(sample.interval_s for sample in samples.vertices.values())
-    if not interval_s > (0.0 if pressures else 0.05 * settings.interval_s):
+    if not interval_s > 0.05 * settings.interval_s:
         return NotReady("the interval is too short")
     sources = {n: samples.vertices[n] for n, kind in known.items() if kind == "source"}
     rates = {name: source.arrival_rate for name, source in sources.items()}
-    risen = {p.vertex: p for p in pressures if p.rate is not None and p.vertex in sources}
-    rates |= {name: pressure.rate for name, pressure in risen.items()}
-    if risen:
-        interval_s = min(pressure.over_s for pressure in risen.values())
     stuck = [name for name, rate in rates.items() if rate is None or not math.isfinite(rate)]
     if stuck:
         return NotReady(f"the rate of {_listed(stuck)} is unknown: held back all the time")
     if not any(rates.values()):
         return NotReady("nothing arrives", idle=True)
-    bare = [
-        name
-        for name, kind in known.items()
-        if kind != "source" and samples.vertices[name].processors < 1
-    ]
-    if bare:
-        return NotReady(f"{_listed(bare)} has no processors yet")
     if first:
         return NotReady("the first interval mostly measures the start")
-    entering: dict[str, float] = {}
-    for name, source in sources.items():
-        for edge, count in source.emitted.items():
-            receiver = receiver_of(edge)
-            share = count / max(1, source.served - source.shed)
-            entering[receiver] = entering.get(receiver, 0.0) + (rates[name] or 0.0) * share
+    known_rates = {name: rate or 0.0 for name, rate in rates.items()}
+    shares = {name: _shares(source) for name, source in sources.items()}
     operators = {
         name: _operator(samples.vertices[name]) for name, kind in known.items() if kind != "source"
     }
@@ -137,17 +122,88 @@ def measured(
         time_s=samples.time_s,
         interval_s=interval_s,
         external_rate=sum(rate or 0.0 for rate in rates.values()),
-        entering=entering,
+        entering=_entering(known_rates, shares),
         operators=operators,
         sojourn=samples.sojourn,
         backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
         arrival_scv=_mean((s.arrival_scv, s.arrivals) for s in sources.values()),
+        rates=known_rates,
+        shares=shares,
     )
 
 
-def is_whole(samples: Samples, known: Iterable[str]) -> bool:
-    """Whether there are samples from every vertex."""
-    return all(name in samples.vertices for name in known)
+def urged(
+    samples: Samples,
+    past: Sequence[Measure],
+    known: Mapping[str, str],
+    pressures: Sequence[Pressure],
+) -> Measure | NotReady:
+    """The measure of an urgent tick: rates are those of the last interval, but where pressure tells
+    others, and the rest is as it is now. It counts for as long as the new rates have been so."""
+    if not is_whole(samples, known):
+        return _not_whole(samples, known)
+    if not past:
+        return NotReady("nothing was measured yet")
+    last = past[-1]
+    risen = {p.vertex: p for p in pressures if p.rate is not None and p.vertex in last.rates}
+    rates = {**last.rates, **{name: p.rate or 0.0 for name, p in risen.items()}}
+    interval_s = max(sample.interval_s for sample in samples.vertices.values())
+    sources = [samples.vertices[name] for name in rates]
+    return replace(
+        last,
+        time_s=samples.time_s,
+        interval_s=max(_LEAST_S, min((p.over_s for p in risen.values()), default=interval_s)),
+        external_rate=sum(rates.values()),
+        entering=_entering(rates, last.shares),
+        operators={
+            name: _operator(samples.vertices[name])
+            for name, kind in known.items()
+            if kind != "source"
+        },
+        sojourn=None,
+        backlog_s=max((source.lag_s or 0.0 for source in sources), default=0.0),
+        rates=rates,
+    )
+
+
+def is_whole(samples: Samples, known: Mapping[str, str]) -> bool:
+    """Whether there are samples from every vertex, and processors."""
+    return all(
+        name in samples.vertices and (kind == "source" or samples.vertices[name].processors > 0)
+        for name, kind in known.items()
+    )
+
+
+def _not_whole(samples: Samples, known: Mapping[str, str]) -> NotReady:
+    missing = [name for name in known if name not in samples.vertices]
+    if missing:
+        return NotReady(f"no samples from {_listed(missing)}")
+    bare = [
+        name
+        for name, kind in known.items()
+        if kind != "source" and samples.vertices[name].processors < 1
+    ]
+    return NotReady(f"{_listed(bare)} has no processors yet")
+
+
+def _shares(source: Sample) -> dict[str, float]:
+    """How many tuples each operator gets for one from a source."""
+    found: dict[str, float] = {}
+    for edge, count in source.emitted.items():
+        receiver = receiver_of(edge)
+        found[receiver] = found.get(receiver, 0.0) + count / max(1, source.served - source.shed)
+    return found
+
+
+def _entering(
+    rates: Mapping[str, float], shares: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """How many tuples each operator gets from outside per second."""
+    found: dict[str, float] = {}
+    for name, receivers in shares.items():
+        for receiver, share in receivers.items():
+            found[receiver] = found.get(receiver, 0.0) + rates[name] * share
+    return found
 
 
 def receiver_of(edge: str) -> str:
@@ -237,7 +293,7 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
             served=round(counts[place]),
             shards=shards,
             arrivals=arrivals or 0,
-            together=_pooled_products([(o, weight) for o, weight in served if o.together]),
+            together=_pooled_products(served) if settings.percentile is not None else {},
         )
     entering = {
         to: _mean((m.entering.get(to, 0.0), weight) for m, weight in load) or 0.0
@@ -280,7 +336,7 @@ def recent(past: Sequence[Measure], settings: ControlSettings) -> Sojourn | None
         if m.time_s <= past[-1].time_s - settings.reach_s or sum(s.count for s in found) >= enough:
             break
         if m.sojourn is not None:
-            found.append(m.sojourn)
+            found.append(replace(m.sojourn, critical={}))
     return _pooled(found)
 
 
@@ -363,16 +419,19 @@ def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
             sum(map(operator.mul, row, counts)) / count
             for row in zip(*(s.quantiles for s in found), strict=False)
         ),
-        {
-            name: Critical(
-                *(
-                    sum(s.critical.get(name, _NONE)[i] * s.count for s in found) / count
-                    for i in range(len(_NONE))
-                )
-            )
-            for name in dict.fromkeys(name for s in found for name in s.critical)
-        },
+        _critical(found, count),
     )
+
+
+def _critical(found: Sequence[Sojourn], count: int) -> dict[str, Critical]:
+    """What is known of critical paths, weighted by count."""
+    sums: dict[str, list[float]] = {}
+    for sojourn in found:
+        for name, part in sojourn.critical.items():
+            total = sums.setdefault(name, [0.0] * len(part))
+            for i, value in enumerate(part):
+                total[i] += value * sojourn.count
+    return {name: Critical(*(value / count for value in total)) for name, total in sums.items()}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sojourn.control.forecast import Outlook, foreseen
 from sojourn.control.measure import Measure, NotReady, OperatorMeasure, recent, smoothed
-from sojourn.control.situation import DRAIN_S, Blind, Limits, Memory, Situation
+from sojourn.control.situation import Blind, Limits, Memory, Situation
 from sojourn.errors import InputError
 from sojourn.ports import Pressure
 from sojourn.queueing.branching import OUTSIDE, along, spreads, visit_variances
@@ -48,7 +48,7 @@ def modelled(
     outlook, forecast = foreseen(outlook, past, smooth, settings, limits.capacity)
     excess = {n: _excess(latest.operators[n].queue, network.stations[n]) for n in memory.wanted}
     to_come = _to_come(latest, excess)
-    drain_s = max(DRAIN_S, settings.interval_s)
+    drain_s = settings.drain_s
     return Situation(
         now_s=now_s,
         measure=found,

@@ -17,6 +17,7 @@ from sojourn.ports import MachinePool
 
 _log = logging.getLogger("sojourn")
 _PAID_BACK = 5  # times the pause: what is needed again sooner is not worth two of them
+_ANSWERS = 100  # kept
 _GONE = 3  # ticks without a need in a row; one that is back before is the same need
 
 
@@ -171,6 +172,7 @@ class Negotiator:
             words = f"refused: {error}"
         answer = Answer(machines, had, len(count()), words)
         self.answers.append(answer)
+        del self.answers[:-_ANSWERS]
         _log.info("machines: wanted %d, have %d: %s", answer.wanted, answer.have, answer.words)
 
     def close(self) -> None:

@@ -23,7 +23,8 @@ from sojourn.control.situation import (
 _LEARN_S = 5.0  # between two intervals that are learned from
 _REMOVALS = 10  # the most that are remembered
 _ENOUGH_TREES = 10  # the fewest in an interval that is learned from
-_STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE)  # no change is under way
+# No change is under way.
+_STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE, Action.CHRONIC)
 
 
 def after_start(memory: Memory, starts: int) -> Memory:
@@ -39,6 +40,7 @@ def after_start(memory: Memory, starts: int) -> Memory:
         behind=0,
         waited=True,
         past=_without_sojourns(memory),
+        removed=(),  # what is added now is for what waited
     )
 
 
@@ -50,7 +52,7 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
     )
     if s.pressures:
         return replace(
-            _by_clock(s.memory, s.now_s),
+            s.memory,
             number=s.memory.number + 1,
             stirred_s=s.now_s,
             low_since_s=None,
@@ -74,9 +76,9 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
         idle_since_s=None,
         stirred_s=_stirred_s(s, decision),
         tried=tuple(t for t in s.tried if t.time_s > s.now_s - LONG_S),
-        commits=s.commits,
+        commits=(s.memory.commits[1], s.commits),
         tuples=s.memory.tuples + s.latest.interval_s * _arrived(s),
-        cost_s=_cost_s(s),
+        cost_s=_cost_s(s.memory, _is_over(s)),
         **_learned(s, decision),
     )
 
@@ -108,6 +110,7 @@ def adopted(
         wanted=dict(allocation),
         past=_without_sojourns(memory),
         change=change,
+        cost_s=_cost_s(memory, True),
         rejected=rejected,
         above=0,
         behind=0,
@@ -137,8 +140,11 @@ def _better_since_s(s: Situation, decision: Decision) -> float | None:
 def _judged(s: Situation, decision: Decision) -> Change | None:
     """The last change, with the interval's verdict on it."""
     change = s.memory.change
-    if change is not None and s.missed and _is_ours(s, change):
-        change = replace(change, cost_s=change.cost_s + s.latest.interval_s)
+    if change is not None and not change.counted:
+        if _is_over(s):
+            change = replace(change, counted=True)
+        elif s.missed and is_free(change):
+            change = replace(change, cost_s=change.cost_s + s.latest.interval_s)
     if change is None or change.reviewed or decision.action is Action.SETTLING:
         return change
     if not is_judged(s, change):
@@ -152,21 +158,24 @@ def _arrived(s: Situation) -> float:
     return 0.0 if s.measure is None else s.measure.external_rate
 
 
-def _is_ours(s: Situation, change: Change) -> bool:
-    """Whether a miss in this interval may be due to a change that was not forced upon us."""
-    recent = s.now_s - change.time_s <= s.settings.reach_s
-    return change.action in (Action.MOVE, Action.REMOVE) and change.kept_up and recent
+def is_free(change: Change) -> bool:
+    """Whether a change was made though it need not have been."""
+    return change.action in (Action.MOVE, Action.REMOVE) and change.kept_up
 
 
-def _cost_s(s: Situation) -> float:
-    """For how long a change of ours has the target missed, by those so far: halfway from what was
+def _cost_s(memory: Memory, over: bool) -> float:
+    """For how long such a change has the target missed, by those so far: halfway from what was
     known to what the last one has cost, once that is over."""
-    change, before = s.memory.change, s.memory.cost_s
-    if change is None or change.action not in (Action.MOVE, Action.REMOVE):
-        return before
-    over_s = s.now_s - change.time_s - s.settings.reach_s
-    just_over = 0 < over_s <= s.latest.interval_s
-    return (before + change.cost_s) / 2 if just_over else before
+    change = memory.change
+    if change is None or change.counted or not over or not is_free(change):
+        return memory.cost_s
+    return (memory.cost_s + change.cost_s) / 2
+
+
+def _is_over(s: Situation) -> bool:
+    """Whether what the last change has cost is known."""
+    change = s.memory.change
+    return change is not None and s.now_s - change.time_s > s.settings.reach_s
 
 
 def _stirred_s(s: Situation, decision: Decision) -> float | None:
@@ -216,6 +225,7 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
         removed=tuple(
             replace(r, time_s=r.time_s + seconds, added_s=moved(r.added_s)) for r in memory.removed
         ),
+        tried=tuple(replace(t, time_s=t.time_s + seconds) for t in memory.tried),
         low_since_s=moved(memory.low_since_s),
         better_since_s=moved(memory.better_since_s),
         stirred_s=moved(memory.stirred_s),

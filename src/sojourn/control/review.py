@@ -169,6 +169,7 @@ def _regretted(s: Situation, found: Decision) -> str:
             removed.added_tuples - removed.tuples,
             s.memory.tuples - removed.added_tuples,
         )
-        if left_s > 0 and since * before_s <= MORE * before * since_s:
+        as_much = MORE * s.smooth.external_rate * before_s >= before
+        if left_s > 0 and as_much and since * before_s <= MORE * before * since_s:
             return f"that was not enough and is not tried again for {told(left_s)}"
     return ""

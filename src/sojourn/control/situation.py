@@ -16,7 +16,6 @@ from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
 
 _PAYS = 20.0  # times as long as a change costs, it must pay
-DRAIN_S = 2.0
 RETRIES = 3  # how often a change that does not come is asked for again
 
 
@@ -45,7 +44,7 @@ class Change:
     measured before it and what was expected of it; whether the old allocation kept up. `worse`
     counts the intervals that speak against it. Once it is `reviewed`, no more are counted. `short`
     says that what was there before was not enough, though the model saw no need for more. `cost_s`
-    is for how long the target was missed right after it."""
+    is for how long the target was missed right after it; once it is `counted`, that is known."""
 
     time_s: float
     before: Mapping[str, int]
@@ -58,6 +57,7 @@ class Change:
     reviewed: bool = False
     short: bool = False
     cost_s: float = 0.0
+    counted: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class Removed:
 
 @dataclass(frozen=True)
 class Tried:
-    """Whether the target was missed in an interval, and whether a commit was made in it or just
-    before."""
+    """Whether the target was missed in an interval, and whether a commit was made in it or in the
+    one before."""
 
     time_s: float
     missed: bool
@@ -119,7 +119,7 @@ class Memory:
     tried: tuple[Tried, ...] = ()  # intervals since the last change
     tuples: float = 0.0  # that have arrived from outside in all intervals
     removed: tuple[Removed, ...] = ()  # the newest last
-    commits: int = 0  # so far
+    commits: tuple[int, int] = (0, 0)  # so far, at the tick before the last and at the last
     cost_s: float = 0.0  # for how long a change of ours has the target missed
     outlook: Outlook = field(default_factory=Outlook)
 
@@ -234,8 +234,18 @@ class Situation(Standing):
     @cached_property
     def tried(self) -> tuple[Tried, ...]:
         """Whether the target was missed, interval by interval since the last change."""
-        committed = self.commits > self.memory.commits
-        return (*self.memory.tried, Tried(self.now_s, self.missed, committed))
+        committed = 0 < self.memory.commits[0] < self.commits
+        return (*self.memory.tried, Tried(self.now_s, self._missed_itself, committed))
+
+    @property
+    def _missed_itself(self) -> bool:
+        """Whether the target was missed in this very interval, if its trees are enough to say."""
+        own, p = None if self.measure is None else self.measure.sojourn, self.settings.percentile
+        target = self.settings.max_sojourn_s
+        if own is None or target is None or own.count * (1 - (p or 0.0) / 100) < 1:
+            return self.missed
+        value = metric_of(own, p)
+        return value is not None and value > target
 
     @property
     def patience_s(self) -> float:
@@ -284,7 +294,7 @@ class Situation(Standing):
                 arrive = f"{station.arrival_rate:.4g}/s arrive"
                 return f"{name!r} cannot keep up: {arrive}, it serves {each}"
             spare = station.service_rate * count - least * station.arrival_rate
-            if count < self.draining[name] and self.to_come[name] > spare * self.drain_s:
+            if count < self.draining[name] and self.to_come[name] > spare * self.settings.drain_s:
                 waiting = f"{self.to_come[name]:.0f} tuples that wait or are to come"
                 return f"{name!r} cannot work off {waiting} in time: it serves {each}"
         return ""
@@ -296,11 +306,6 @@ class Situation(Standing):
             return 0.0
         count = self.smooth.external_rate * self.smooth.interval_s
         return math.sqrt(max(1.0, self.smooth.arrival_scv or 1.0) / max(1.0, count))
-
-    @property
-    def drain_s(self) -> float:
-        """In which what waits should be worked off."""
-        return max(DRAIN_S, self.settings.interval_s)
 
     @property
     def behind(self) -> int:

@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 
 from sojourn.errors import InputError
@@ -23,10 +24,25 @@ class Plan:
     """An allocation with what the model expects of it, or, with `reason` set, why there is none."""
 
     allocation: Mapping[str, int] = field(default_factory=dict)
-    mean_sojourn: float = math.inf
-    utilization: Mapping[str, float] = field(default_factory=dict)
-    sojourn: Mapping[str, float] = field(default_factory=dict)
+    network: Network | None = None
     reason: str = ""
+
+    @cached_property
+    def sojourn(self) -> dict[str, float]:
+        """Of a visit to each station."""
+        stations = {} if self.network is None else self.network.stations
+        return {n: s.mean_sojourn(self.allocation[n]) for n, s in stations.items()}
+
+    @cached_property
+    def mean_sojourn(self) -> float:
+        """E[T]."""
+        return math.inf if self.network is None else self.network.weighted(self.sojourn)
+
+    @cached_property
+    def utilization(self) -> dict[str, float]:
+        """How busy the processors of each station are."""
+        stations = {} if self.network is None else self.network.stations
+        return {n: s.utilization(self.allocation[n]) for n, s in stations.items()}
 
     @property
     def feasible(self) -> bool:
@@ -41,13 +57,7 @@ class Plan:
     @staticmethod
     def of(network: Network, allocation: Mapping[str, int]) -> "Plan":
         """What the model expects of a given allocation, stable or not."""
-        sojourn = {n: s.mean_sojourn(allocation[n]) for n, s in network.stations.items()}
-        return Plan(
-            allocation=dict(allocation),
-            mean_sojourn=network.weighted(sojourn),
-            utilization={n: s.utilization(allocation[n]) for n, s in network.stations.items()},
-            sojourn=sojourn,
-        )
+        return Plan(dict(allocation), network)
 
 
 @dataclass(frozen=True, slots=True)

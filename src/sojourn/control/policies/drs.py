@@ -18,6 +18,7 @@ from sojourn.queueing.network import Network, what_of
 from sojourn.units import format_duration as told
 
 _AS_HIGH = 0.9  # of a load that is taken for as high
+_LOOKS = 5  # intervals between two looks at whether places are wrong
 _WORTH = 0.05  # the least share of processors worth giving back; smaller changes would never end
 _AGREE = 2  # this many intervals in a row behind are no accident
 
@@ -114,13 +115,14 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         return Decision(Action.WAIT, reason, expected_s=known(expected))
     if s.forecast.words and s.estimate(_loaded(s, s.forecast.soon), s.current) > target_s:
         return _add(s, target_s, s.forecast.words, _foreseen(s), _foreseen(s))
+    misses = _chronic(s, target_s)
+    if misses is not None:
+        return misses
     if not s.backlog:
         fewer = _fewer(s, target_s)
         if fewer is not None:
             return fewer
     found = _move(s, measured, target_s, expected)
-    if found.action is Action.HOLD:
-        found = _chronic(s, target_s) or found
     if found.action is Action.HOLD and s.limits.capacity is not None:
         return replace(found, needed=_room(s, target_s, s.limits.capacity))
     return found
@@ -139,8 +141,11 @@ def _chronic(s: Situation, target_s: float) -> Decision | None:
     total = s.total(s.current)
     if s.most is not None and total >= s.most:
         reason = f"{why}; the limit is {s.most} processors"
-        return Decision(Action.CHRONIC, reason, expected_s=expected, needed=total + 1)
-    best = operators_of(s, assigned(s, s.network, total + 1, s.current))
+        room = s.most != s.settings.max_processors  # a machine would help
+        needed = total + 1 if room else None
+        return Decision(Action.CHRONIC, reason, expected_s=expected, needed=needed)
+    plan = assigned(s, s.network, total + 1, s.current)
+    best = operators_of(s, plan) if plan.feasible else s.current
     if best == s.current:
         reason = f"{why}; one more processor would not help"
         return Decision(Action.CHRONIC, reason, expected_s=expected)
@@ -188,7 +193,8 @@ def _at_once(s: Situation) -> Decision:
     if expected > target_s and any(p.rate is not None for p in s.pressures):
         why = f"{s.pressing}, and {told(expected)} expected is above {told(target_s)}"
         found = _add(s, target_s, why, _risen(s))
-        if found.action is Action.ADD:
+        best = found.allocation or {}
+        if found.action is Action.ADD and all(best[n] >= k for n, k in s.current.items()):
             return restrained(s, found)
     if expected > target_s:
         reason = f"{s.pressing}; but all operators keep up, so this waits for the next interval"
@@ -298,12 +304,14 @@ def _ample(s: Situation, target_s: float) -> Plan | None:
 
 
 def _move(s: Situation, measured: float | None, target_s: float, expected: float) -> Decision:
-    """The number of processors is right; move some if their places are wrong."""
-    plan = assigned(s, s.network, s.total(s.current))
-    if plan.feasible and not s.backlog:
+    """The number of processors is right; move some if their places are wrong. That is looked at now
+    and then, because it takes long to be sure of."""
+    looks = s.memory.better_since_s is not None or s.memory.number % _LOOKS == 0
+    plan = assigned(s, s.network, s.total(s.current)) if looks and not s.backlog else None
+    if plan is not None and plan.feasible:
         best = operators_of(s, plan)
-        now, then = s.present_s, s.estimate(s.network, best)
         if best != s.current and _pays(s, s.network, best):
+            now, then = s.present_s, s.estimate(s.network, best)
             reason = (
                 f"the same number, placed better: {s.from_to(best)}, {told(then)} expected "
                 f"instead of {told(now)}"
