@@ -217,7 +217,7 @@ class Lab:
                     of_control,
                     checkpoint=checkpoint,
                     act_after_s=act_from_s,
-                    listeners=[records.append],
+                    listeners=[lambda r: None if r.pressures else records.append(r)],
                 ) as running,
             ):
                 running.wait(seconds)
@@ -230,7 +230,7 @@ class Lab:
             seed=1,
             machines=-(-sum(allocation.values()) // of_control.machine_processors),
             act_after_s=act_from_s,
-        ).run(listeners=[records.append])
+        ).run(listeners=[lambda r: None if r.pressures else records.append(r)])
         return records
 
     def measure(

@@ -212,7 +212,7 @@ def test_the_right_number_in_the_wrong_places_is_moved() -> None:
     engine.allocation_now.update(parse=6, match=3)
     control = loop(engine, max_sojourn_s=0.15, min_sojourn_s=0.01)
     assert acted(ticks(control, 4)) == []  # chance may have it so for a while
-    moved = acted(ticks(control, 6))
+    moved = acted(ticks(control, 12))
     assert [r.decision.action for r in moved] == [Action.MOVE]
     assert sum(engine.allocation().values()) == 9
 

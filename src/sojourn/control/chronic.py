@@ -11,7 +11,8 @@ from sojourn.units import format_duration as told
 LONG_S = 180.0  # in which misses are counted
 _OFTEN = 0.1  # of the intervals
 _FEWEST = 5  # misses
-_FLOOR = 0.85  # of the target that tuples take without waiting: then that is the cause
+_FLOOR = 0.85  # of the target that tuples take without waiting: then that is the cause,
+_LITTLE = 0.03  # if they wait for no more than that share of it
 _BY_COMMITS = 0.8  # of the misses that lie beside a commit: then commits are the cause
 _CHANCE = 1.5  # times the share of intervals with a commit that misses must have more of them
 _HOT = 0.5  # of an operator's waiting that its busiest shard makes: then the key is the cause
@@ -51,6 +52,7 @@ def _cause(
     """The cause, and the remedy unless that is more processors."""
     network, percentile = s.network, s.settings.percentile
     floor_s = s.memory.bias.correct(network.bound(percentile), network.bound(percentile))
+    waiting_s = s.present_s - floor_s
     beside = sum(t.committed for t in missed) / len(missed)
     usual = sum(t.committed for t in tried) / len(tried)
     if beside >= _BY_COMMITS and beside > _CHANCE * usual:
@@ -58,7 +60,7 @@ def _cause(
     slow = _rare(s, target_s)
     if slow and percentile is not None:
         return slow, "make that operator faster, or raise the target"
-    if floor_s > _FLOOR * target_s:
+    if floor_s > _FLOOR * target_s and waiting_s < _LITTLE * target_s:
         return (
             f"tuples take {told(floor_s)} without any waiting",
             "make operators faster, or raise the target",

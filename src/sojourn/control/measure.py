@@ -72,7 +72,7 @@ class Measure:
             (o.arrival_rate, o.arrival_scv, o.service_s, o.service_scv, o.busy, o.served)
             for o in self.operators.values()
         ]
-        return np.array(rows, float)
+        return np.array(rows, float).reshape(len(rows), _SERVED + 1)
 
 
 @dataclass(frozen=True)
