@@ -1,4 +1,4 @@
-"""The control loop over the simulated engine: hours of load in seconds. The same topologies on
+"""The control loop over the simulated engine: half-hours of load in seconds. The same topologies on
 Spark are in tests/spark/test_promise.py and benchmarks/control.py."""
 
 import itertools
@@ -27,7 +27,7 @@ def pair(
     seed: int = 0,
     **settings: Any,
 ) -> Simulation:
-    """source → operators in a row → out, for an hour."""
+    """source → operators in a row → out, for half an hour."""
     t = sj.Topology("row")
     value = t.source("source", sj.sources.paced(lambda n: n, rate=1.0))
     for name, count in processors.items():
@@ -39,7 +39,7 @@ def pair(
         t,
         Workload(loads, {"source": arrivals}),
         (EngineSettings(), control, SimulatorSettings()),
-        3600.0,
+        1800.0,
         seed,
     )
 
@@ -57,7 +57,7 @@ def late(summary: Summary, after_s: float = 60.0) -> list[Happened]:
     ("rate", "processors", "target_s"),
     [(40.0, (2, 3), 0.2), (100.0, (4, 6), 0.2), (400.0, (14, 21), 0.2)],
 )
-def test_steady_load_changes_next_to_nothing_in_an_hour(
+def test_steady_load_changes_next_to_nothing_in_half_an_hour(
     seed: int, rate: float, processors: tuple[int, int], target_s: float
 ) -> None:
     counts = dict(zip(ORDERS, processors, strict=True))
@@ -70,7 +70,7 @@ def test_steady_load_changes_next_to_nothing_in_an_hour(
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("scv", "most"), [(2.0, 0), (4.0, 4)])
-def test_bursty_arrivals_change_little_in_an_hour(seed: int, scv: float, most: int) -> None:
+def test_bursty_arrivals_change_little_in_half_an_hour(seed: int, scv: float, most: int) -> None:
     arrivals = SourceLoad(((1.0, 40.0),), Distribution("gamma", 1.0, scv))
     summary = pair(ORDERS, {"check": 3, "price": 4}, arrivals, seed, max_sojourn_s=0.2).run()
     assert len(late(summary, 120)) <= most
