@@ -139,7 +139,7 @@ class Lab:
         topology = shape.topology(allocation, sleep=True)
         with sj.start(topology, spark=self.session(), settings={"batch": 3600.0}) as started:
             self.together.wait(_TOGETHER_S)
-            yield started, lambda seconds: self.let_pass(started, seconds)
+            yield started.engine, lambda seconds: self.let_pass(started, seconds)
             self.together.wait(_TOGETHER_S)
 
     def let_pass(self, started: Any, seconds: float) -> None:
