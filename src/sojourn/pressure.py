@@ -60,8 +60,7 @@ class RateWatch:
         if self.up > _SURE:
             over_s = now_s - self.up_since_s
             self._begin(now_s)
-            # It is looked at when many have come, so one standard error fewer is nearer the truth.
-            return (self.up_count - math.sqrt(self.up_count)) / over_s, over_s
+            return self.up_count / over_s, over_s
         if self.down > _SURE:
             self._begin(now_s)
             return None

@@ -21,7 +21,7 @@ _AS_HIGH = 0.9  # of a load that is taken for as high
 _LOOKS = 5  # intervals between two looks at whether places are wrong
 _WORTH = 0.05  # the least share of processors worth giving back; smaller changes would never end
 _LASTS_S = 3.0  # the target is not missed by accident for that long
-_AGREE = 2  # nor in this many intervals in a row, if the load has risen; nor are operators behind
+_AGREE = 2  # nor in this many intervals in a row, if the load has risen or operators are behind
 
 
 def drs(s: Situation | Blind) -> Decision:
@@ -109,7 +109,8 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         assert measured is not None
         why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
         above_s = s.above * s.settings.interval_s
-        lasts = above_s >= _LASTS_S or (s.above >= _AGREE and s.smooth.rising)
+        sure = s.smooth.rising or not s.keeps_up
+        lasts = above_s >= _LASTS_S or (s.above >= _AGREE and sure)
         agreed = expected > target_s and lasts
         if agreed or above_s > s.settings.reach_s:
             return _add(s, target_s, _and_forecast(s, why), _risen(s))
