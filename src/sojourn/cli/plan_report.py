@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sojourn.errors import InputError
-from sojourn.queueing import Network, Plan, Step
+from sojourn.queueing import Network, Plan, Station, Step
 from sojourn.units import format_duration
 
 _SWEEP_ROWS = 40
@@ -66,6 +66,17 @@ def _wait_share(network: Network, best: Plan, name: str) -> float:
     return network.visits(name) * network.stations[name].mean_wait(best.allocation[name])
 
 
+def given(name: str, station: Station) -> dict[str, Any]:
+    """What is known of an operator before anything is planned, for JSON."""
+    return {
+        "name": name,
+        "arrival_rate": station.arrival_rate,
+        "service_rate": station.service_rate,
+        "arrival_scv": station.arrival_scv,
+        "service_scv": station.service_scv,
+    }
+
+
 def record(
     name: str, model: Model, network: Network, goal: Goal, best: Plan, maximum: Mapping[str, int]
 ) -> dict[str, Any]:
@@ -80,11 +91,7 @@ def record(
         **comparison(network, goal, best.allocation),
         "operators": [
             {
-                "name": name,
-                "arrival_rate": station.arrival_rate,
-                "service_rate": station.service_rate,
-                "arrival_scv": station.arrival_scv,
-                "service_scv": station.service_scv,
+                **given(name, station),
                 "processors": best.allocation[name],
                 "utilization": best.utilization[name],
                 "wait_s": station.mean_wait(best.allocation[name]),

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from sojourn.cli.plan_report import Goal, Model, plan_table
+from sojourn.cli.plan_report import Goal, Model, given, plan_table
 from sojourn.queueing import Kind, Network, UnequalPlan
 from sojourn.units import format_duration
 
@@ -74,11 +74,7 @@ def unequal_record(
         ],
         "operators": [
             {
-                "name": name,
-                "arrival_rate": station.arrival_rate,
-                "service_rate": station.service_rate,
-                "arrival_scv": station.arrival_scv,
-                "service_scv": station.service_scv,
+                **given(name, station),
                 "utilization": best.expected[name].utilization,
                 "wait_s": best.expected[name].wait,
                 "service_s": best.expected[name].service,

@@ -47,17 +47,10 @@ def after_start(memory: Memory, starts: int) -> Memory:
 def remembered(s: Situation | Blind, decision: Decision) -> Memory:
     """What is known after a tick, whether or not its decision is carried out. An urgent one is
     no part of the measured past. Nothing is given back until `quiet_s` after it."""
-    memory = replace(
-        _by_clock(s.memory, s.now_s), number=s.memory.number + 1, before_s=s.now_s, past=s.past
-    )
+    number = s.memory.number + 1
     if s.pressures:
-        return replace(
-            s.memory,
-            number=s.memory.number + 1,
-            stirred_s=s.now_s,
-            low_since_s=None,
-            enough={},
-        )
+        return replace(s.memory, number=number, stirred_s=s.now_s, low_since_s=None, enough={})
+    memory = replace(_by_clock(s.memory, s.now_s), number=number, before_s=s.now_s, past=s.past)
     if s.memory.before_s is None or s.now_s >= s.memory.before_s:
         outlook = s.outlook.with_room(s.now_s, decision.needed, s.limits.capacity)
         memory = replace(memory, outlook=outlook)
@@ -77,7 +70,7 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
         stirred_s=_stirred_s(s, decision),
         tried=tuple(t for t in s.tried if t.time_s > s.now_s - LONG_S),
         commits=(s.memory.commits[1], s.commits),
-        tuples=s.memory.tuples + s.latest.interval_s * _arrived(s),
+        tuples=s.memory.tuples + s.latest.interval_s * s.past[-1].external_rate,
         cost_s=_cost_s(s.memory, _is_over(s)),
         **_learned(s, decision),
     )
@@ -143,7 +136,7 @@ def _judged(s: Situation, decision: Decision) -> Change | None:
     if change is not None and not change.counted:
         if _is_over(s):
             change = replace(change, counted=True)
-        elif s.missed and is_free(change):
+        elif s.missed and _is_free(change):
             change = replace(change, cost_s=change.cost_s + s.latest.interval_s)
     if change is None or change.reviewed or decision.action is Action.SETTLING:
         return change
@@ -153,12 +146,7 @@ def _judged(s: Situation, decision: Decision) -> Change | None:
     return replace(change, worse=change.worse + worse, reviewed=not worse)
 
 
-def _arrived(s: Situation) -> float:
-    """Tuples per second in the interval itself."""
-    return 0.0 if s.measure is None else s.measure.external_rate
-
-
-def is_free(change: Change) -> bool:
+def _is_free(change: Change) -> bool:
     """Whether a change was made though it need not have been."""
     return change.action in (Action.MOVE, Action.REMOVE) and change.kept_up
 
@@ -167,7 +155,7 @@ def _cost_s(memory: Memory, over: bool) -> float:
     """For how long such a change has the target missed, by those so far: halfway from what was
     known to what the last one has cost, once that is over."""
     change = memory.change
-    if change is None or change.counted or not over or not is_free(change):
+    if change is None or change.counted or not over or not _is_free(change):
         return memory.cost_s
     return (memory.cost_s + change.cost_s) / 2
 

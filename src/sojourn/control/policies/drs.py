@@ -21,7 +21,7 @@ _AS_HIGH = 0.9  # of a load that is taken for as high
 _LOOKS = 5  # intervals between two looks at whether places are wrong
 _WORTH = 0.05  # the least share of processors worth giving back; smaller changes would never end
 _LASTS_S = 3.0  # the target is not missed by accident for that long
-_AGREE = 2  # nor in this many intervals in a row, if the load has risen or operators are behind
+_AGREE = 2  # intervals in a row that suffice where the load has risen, or an operator is behind
 
 
 def drs(s: Situation | Blind) -> Decision:
@@ -119,15 +119,13 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         return Decision(Action.WAIT, reason, expected_s=known(expected))
     if s.forecast.words and s.estimate(_loaded(s, s.forecast.soon), s.current) > target_s:
         return _add(s, target_s, s.forecast.words, _foreseen(s), _foreseen(s))
-    misses = _chronic(s, target_s)
-    if misses is not None:
-        return misses
-    if not s.backlog:
-        fewer = _fewer(s, target_s)
-        if fewer is not None:
-            return fewer
-    found = _move(s, measured, target_s, expected)
-    if found.action is Action.HOLD and s.limits.capacity is not None:
+    found = _chronic(s, target_s)
+    if found is None and not s.backlog:
+        found = _fewer(s, target_s)
+    if found is None:
+        found = _move(s, measured, target_s, expected)
+    stays = found.action in (Action.HOLD, Action.CHRONIC) and found.needed is None
+    if stays and s.limits.capacity is not None:
         return replace(found, needed=_room(s, target_s, s.limits.capacity))
     return found
 
@@ -297,8 +295,8 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
 
 def _ample(s: Situation, target_s: float) -> Plan | None:
     """The fewest processors that keep the target with twice the headroom, and with the load raised
-    by the headroom, by sampling error, or to the highest that is forecast until they could be had
-    again, so that no addition follows. None if no number does."""
+    by half the headroom, by sampling error, or to the highest that is forecast until they could be
+    had again, so that no addition follows. None if no number does."""
     share = max(0.1, 1 - 2 * s.settings.headroom)
     chance = max(_error(s, name) for name in s.wanted)
     ahead = s.forecast.highest / s.forecast.now

@@ -7,6 +7,7 @@ import contextlib
 import shutil
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ _WARM_S = 5.0
 _PAUSE_S = 5.0  # until one was measured
 
 
-class _ClusterPool:
+class _ClusterPool(ABC):
     """Machines of a cluster. In use are those that were up when the query last started: Spark puts
     its tasks on all of them."""
 
@@ -41,21 +42,21 @@ class _ClusterPool:
         return self.pauses_s[-1] if self.pauses_s else _PAUSE_S
 
     @property
+    @abstractmethod
     def least(self) -> int:
         """Machines that the task slots need."""
-        raise NotImplementedError
 
+    @abstractmethod
     def up(self) -> list[str]:
         """The machines that are up."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bring_up(self, machines: int) -> str:
         """Wait until there are that many. Returns in words what happened."""
-        raise NotImplementedError
 
+    @abstractmethod
     def give_back(self, names: list[str]) -> None:
         """Give back machines that nothing runs on."""
-        raise NotImplementedError
 
     def machines(self) -> list[str]:
         """The machines in use."""

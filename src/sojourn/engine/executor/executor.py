@@ -165,9 +165,10 @@ class ElasticExecutor:
             self.emitter.flush(self.receiver.task, self.workers.answer_soon)
             self.tracing.send()
             self._hold_back()
-            self._watch_queue()
-            if self.workers.processors != self.meter.processors:
-                self.meter.employs(self.workers.processors, time.monotonic())
+            processors = self.workers.processors
+            self._watch_queue(processors)
+            if processors != self.meter.processors:
+                self.meter.employs(processors, time.monotonic())
             self.channel.receive(self._command)
             self.channel.read_monitor()
 
@@ -240,12 +241,12 @@ class ElasticExecutor:
             full = full and not self.workers.hold
             self.loop.pause(task, full or not self.receiver.open)
 
-    def _watch_queue(self) -> None:
+    def _watch_queue(self, processors: int) -> None:
         """Tell control of a queue that is too long for its target."""
         workers = self.workers
         if workers.hold:
             return
-        wait_s = self.queue_watch.look(workers.waiting, workers.processors, workers.service_s)
+        wait_s = self.queue_watch.look(workers.waiting, processors, workers.service_s)
         if wait_s is not None:
             self.channel.send(m.Pressed(None, 0.0, wait_s))
 
