@@ -5,7 +5,8 @@ Pure, but for what a watch remembers."""
 import math
 
 _RATIO = 1.5  # the change that is looked for, up and down
-_SURE = 14.0  # logarithm of how much likelier a change is; chance comes there once in e**14 steps
+_SURE = 9.0  # logarithm of how much likelier a change must be, for each arrival in a second: chance
+# comes there once a day, whatever the rate
 _CALM = 2.0  # evidence below which nothing has begun to change
 _KNOWN = 50  # arrivals from which the usual rate is known
 _KNOWN_S = 1.0
@@ -13,6 +14,7 @@ _MEMORY_S = 30.0  # of the usual rate
 _STEP_S = 0.02  # arrivals are looked at together
 _SPREAD_S = 0.5  # over which their irregularity is measured
 _MOST_IRREGULAR = 20.0
+_SPANS = 10  # such spans, from which it is known
 _LONG = 0.5  # times the target; other operators need time too
 
 
@@ -31,6 +33,8 @@ class RateWatch:
         self.up = self.down = 0.0
         self.up_since_s, self.up_count = 0.0, 0
         self.irregular = 1.0  # variance over mean of the number in half a second
+        self.usually = 1.0  # the same, as it was before something may have begun to change
+        self.spans = 0  # over which it was measured
         self.spread_s, self.spread_count, self.spread_expected = 0.0, 0, 0.0
 
     def add(self, count: int, now_s: float) -> tuple[float, float] | None:
@@ -51,17 +55,22 @@ class RateWatch:
         expected = self.usual * seconds
         self._note_spread(count, expected, seconds)
         step = math.log(_RATIO)
-        self.down += ((1 - 1 / _RATIO) * expected - count * step) / self.irregular
+        if self.up <= _CALM and self.down <= _CALM:
+            self.usually = max(1.0, self.irregular)
+        self.down += ((1 - 1 / _RATIO) * expected - count * step) / self.usually
         if self.up <= _CALM:
             self.up_since_s, self.up_count = now_s - seconds, 0
         self.up_count += count
-        self.up = max(0.0, self.up + (count * step - (_RATIO - 1) * expected) / self.irregular)
+        self.up = max(0.0, self.up + (count * step - (_RATIO - 1) * expected) / self.usually)
         self.down = max(0.0, self.down)
-        if self.up > _SURE:
+        sure = _SURE + math.log(max(1.0, self.usual))
+        if self.spans < _SPANS:
+            self.up = self.down = 0.0
+        elif self.up > sure:
             over_s = now_s - self.up_since_s
             self._begin(now_s)
             return self.up_count / over_s, over_s
-        if self.down > _SURE:
+        elif self.down > sure:
             self._begin(now_s)
             return None
         self.usual += (count - expected) / max(_MEMORY_S, seconds)
@@ -81,9 +90,9 @@ class RateWatch:
         if self.spread_s < _SPREAD_S:
             return
         off = (self.spread_count - self.spread_expected) ** 2 / max(1.0, self.spread_expected)
-        weight = min(1.0, self.spread_s / _MEMORY_S)
+        self.spans += 1
+        weight = min(1.0, max(self.spread_s / _MEMORY_S, 1 / (1 + self.spans)))
         self.irregular += weight * (min(off, _MOST_IRREGULAR) - self.irregular)
-        self.irregular = max(1.0, self.irregular)
         self.spread_s, self.spread_count, self.spread_expected = 0.0, 0, 0.0
 
 

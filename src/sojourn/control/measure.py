@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,13 @@ class OperatorMeasure:
     together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
+class Table(NamedTuple):
+    """Figures by name, as an array with a row each."""
+
+    names: tuple[Any, ...]
+    rows: Columns
+
+
 @dataclass(frozen=True)
 class Measure:
     """One interval, or several smoothed into one. `backlog_s` is how far sources are behind,
@@ -73,6 +81,22 @@ class Measure:
             for o in self.operators.values()
         ]
         return np.array(rows, float).reshape(len(rows), _SERVED + 1)
+
+    @cached_property
+    def edges(self) -> Table:
+        """The gains of all edges, by the place of the sender and the name of the receiver."""
+        gains = [
+            ((place, to), gain)
+            for place, o in enumerate(self.operators.values())
+            for to, gain in o.gains.items()
+        ]
+        return Table(tuple(edge for edge, _ in gains), np.array([gain for _, gain in gains]))
+
+    @cached_property
+    def critical(self) -> Table:
+        """What critical paths have of each vertex."""
+        found = {} if self.sojourn is None else self.sojourn.critical
+        return Table(tuple(found), np.array(list(found.values()), float))
 
 
 @dataclass(frozen=True)
@@ -116,7 +140,9 @@ def measured(
     known_rates = {name: rate or 0.0 for name, rate in rates.items()}
     shares = {name: _shares(source) for name, source in sources.items()}
     operators = {
-        name: _operator(samples.vertices[name]) for name, kind in known.items() if kind != "source"
+        name: _operator(samples.vertices[name], together=settings.percentile is not None)
+        for name, kind in known.items()
+        if kind != "source"
     }
     return Measure(
         time_s=samples.time_s,
@@ -211,7 +237,7 @@ def receiver_of(edge: str) -> str:
     return edge.split("[", 1)[0]
 
 
-def _operator(sample: Sample) -> OperatorMeasure:
+def _operator(sample: Sample, together: bool = True) -> OperatorMeasure:
     gains: dict[str, float] = {}
     for edge, count in sample.emitted.items():
         receiver = receiver_of(edge)
@@ -229,7 +255,7 @@ def _operator(sample: Sample) -> OperatorMeasure:
         served=sample.served,
         shards=sample.shards,
         arrivals=sample.arrivals,
-        together=_together(sample),
+        together=_together(sample) if together else {},
     )
 
 
@@ -265,14 +291,9 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
     arrival_scvs = _means(columns[:, :, _ARRIVAL_SCV], each[:, None])
     service_s, service_scvs = (_means(columns[:, :, i], by_tuples) for i in (_SERVICE, _SCV))
     counts = by_tuples.sum(axis=0).tolist()
+    gains = _gains(past, by_tuples)
     operators = {}
     for place, (name, last) in enumerate(newest.operators.items()):
-        served = [
-            (m.operators[name], weight)
-            for m, weight in zip(past, by_tuples[:, place].tolist(), strict=True)
-            if weight > 0
-        ]
-        receivers = dict.fromkeys(to for o, _ in served for to in o.gains)
         shards = arrivals = None
         if last.shards is not None:
             shards = _summed([m.operators[name].shards for m, _ in load])
@@ -286,14 +307,13 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
             service_s=service_s[place],
             service_scv=service_scvs[place],
             busy=busy[place] or 0.0,
-            gains={
-                to: _mean((o.gains.get(to, 0.0), weight) for o, weight in served) or 0.0
-                for to in receivers
-            },
+            gains=gains[place],
             served=round(counts[place]),
             shards=shards,
             arrivals=arrivals or 0,
-            together=_pooled_products(served) if settings.percentile is not None else {},
+            together={}
+            if settings.percentile is None
+            else _products(past, name, by_tuples[:, place]),
         )
     entering = {
         to: _mean((m.entering.get(to, 0.0), weight) for m, weight in load) or 0.0
@@ -305,17 +325,60 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
         external_rate=_mean((m.external_rate, weight) for m, weight in load) or 0.0,
         entering=entering,
         operators=operators,
-        sojourn=_pooled([m.sojourn for m in past if m.sojourn is not None]),
+        sojourn=_with_critical(past),
         backlog_s=newest.backlog_s,
         arrival_scv=_mean((m.arrival_scv, weight) for m, weight in load),
         rising=first > 0 and load[0][0].external_rate > past[first - 1].external_rate,
     )
 
 
-def _pooled_products(
-    served: Sequence[tuple[OperatorMeasure, float]],
-) -> dict[str, dict[str, float]]:
+def _stacked(tables: Sequence[Table]) -> Table:
+    """Several tables as one, with a zero where one lacks a name."""
+    names = tables[-1].names
+    if all(table.names == names for table in tables):
+        return Table(names, np.stack([table.rows for table in tables]))
+    names = tuple(dict.fromkeys(name for table in tables for name in table.names))
+    places = {name: place for place, name in enumerate(names)}
+    width = max((table.rows.shape[1:] for table in tables), key=len)
+    rows = np.zeros((len(tables), len(names), *width))
+    for number, table in enumerate(tables):
+        if table.names:
+            rows[number, [places[name] for name in table.names]] = table.rows
+    return Table(names, rows)
+
+
+def _gains(past: Sequence[Measure], weights: Columns) -> list[dict[str, float]]:
+    """Of each operator, to every receiver."""
+    found: list[dict[str, float]] = [{} for _ in past[-1].operators]
+    edges, rows = _stacked([m.edges for m in past])
+    if edges:
+        senders = [place for place, _ in edges]
+        means = _means(rows, weights[:, senders])
+        for (place, to), mean in zip(edges, means, strict=True):
+            found[place][to] = mean or 0.0
+    return found
+
+
+def _with_critical(past: Sequence[Measure]) -> Sojourn | None:
+    """The sojourns of several intervals as one, with what is known of critical paths."""
+    told = [m for m in past if m.sojourn is not None and m.sojourn.count]
+    found = _pooled([m.sojourn for m in told if m.sojourn is not None])
+    if found is None:
+        return None
+    names, rows = _stacked([m.critical for m in told])
+    counts = np.array([m.sojourn.count for m in told if m.sojourn is not None])
+    means = np.tensordot(counts, rows, 1) / found.count
+    critical = {name: Critical(*row) for name, row in zip(names, means.tolist(), strict=True)}
+    return replace(found, critical=critical)
+
+
+def _products(past: Sequence[Measure], name: str, weights: Columns) -> dict[str, dict[str, float]]:
     """The second moments of several intervals as one."""
+    served = [
+        (m.operators[name], weight)
+        for m, weight in zip(past, weights.tolist(), strict=True)
+        if weight > 0
+    ]
     pairs = dict.fromkeys(
         (to, other) for o, _ in served for to, others in o.together.items() for other in others
     )
@@ -336,7 +399,7 @@ def recent(past: Sequence[Measure], settings: ControlSettings) -> Sojourn | None
         if m.time_s <= past[-1].time_s - settings.reach_s or sum(s.count for s in found) >= enough:
             break
         if m.sojourn is not None:
-            found.append(replace(m.sojourn, critical={}))
+            found.append(m.sojourn)
     return _pooled(found)
 
 
@@ -419,19 +482,7 @@ def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
             sum(map(operator.mul, row, counts)) / count
             for row in zip(*(s.quantiles for s in found), strict=False)
         ),
-        _critical(found, count),
     )
-
-
-def _critical(found: Sequence[Sojourn], count: int) -> dict[str, Critical]:
-    """What is known of critical paths, weighted by count."""
-    sums: dict[str, list[float]] = {}
-    for sojourn in found:
-        for name, part in sojourn.critical.items():
-            total = sums.setdefault(name, [0.0] * len(part))
-            for i, value in enumerate(part):
-                total[i] += value * sojourn.count
-    return {name: Critical(*(value / count for value in total)) for name, total in sums.items()}
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -129,6 +129,8 @@ def _fewest_for_mean(network: Network, target: float, walk: Walk) -> dict[str, i
     """The first point of the walk with E[T] at or below the target. The walk's running value is off
     by up to one part in 10⁹, so near the target the exact value decides."""
     for running in walk.means():
+        if running <= target * (1 - 1e-9):
+            return walk.allocation
         if running <= target * (1 + 1e-9):
             break
     return first_meeting(

@@ -22,13 +22,11 @@ class Walk:
         self.network = network
         self.maximum = _checked(network, maximum, "maximum")
         low = _checked(network, minimum, "minimum")
-        self.allocation = {
-            name: max(station.min_processors, low.get(name, 1))
-            for name, station in network.stations.items()
-        }
+        fewest = {name: station.min_processors for name, station in network.stations.items()}
+        self.allocation = {name: max(count, low.get(name, 1)) for name, count in fewest.items()}
         self.total = sum(self.allocation.values())
         self.last: str | None = None
-        self.obstacle = self._stability_obstacle(low)
+        self.obstacle = self._stability_obstacle(low, fewest)
 
     def additions(self) -> Iterator[float]:
         """Give out one processor after the other, each where it lowers λ₀·E[T] most; yield by how
@@ -71,23 +69,23 @@ class Walk:
                 fresh = running = self.network.mean_sojourn(self.allocation)
             yield running
 
-    def _stability_obstacle(self, low: Limits) -> str:
+    def _stability_obstacle(self, low: Limits, fewest: Limits) -> str:
         for name, most in self.maximum.items():
             if low.get(name, 1) > most:
                 return (
                     f"operator {name!r} has a minimum of {low[name]} processors above its "
                     f"maximum of {most}"
                 )
-        for name, station in self.network.stations.items():
-            if station.min_processors >= NEVER:
+        for name, count in fewest.items():
+            if count >= NEVER:
                 what = f"operator {name!r} cannot keep up with any number of processors"
-                return f"{what}: {bound(station)}"
+                return f"{what}: {bound(self.network.stations[name])}"
         short = [
             f"operator {name!r} is unstable: {station.arrival_rate:.4g}/s at "
             f"{station.service_rate:.4g}/s per processor needs at least "
-            f"{station.min_processors} processors; its maximum is {self.maximum[name]}"
+            f"{fewest[name]} processors; its maximum is {self.maximum[name]}"
             for name, station in self.network.stations.items()
-            if name in self.maximum and station.min_processors > self.maximum[name]
+            if name in self.maximum and fewest[name] > self.maximum[name]
         ]
         return "; ".join(short)
 
