@@ -165,7 +165,8 @@ def urged(
     pressures: Sequence[Pressure],
 ) -> Measure | NotReady:
     """The measure of an urgent tick: rates are those of the last interval, but where pressure tells
-    others, and the rest is as it is now. It counts for as long as the new rates have been so."""
+    others, and the rest is as it is now. It counts for as long as the new rates have been so, or
+    hardly, as the old ones have been counted."""
     if not is_whole(samples, known):
         return _not_whole(samples, known)
     if not past:
@@ -173,12 +174,12 @@ def urged(
     last = past[-1]
     risen = {p.vertex: p for p in pressures if p.rate is not None and p.vertex in last.rates}
     rates = {**last.rates, **{name: p.rate or 0.0 for name, p in risen.items()}}
-    interval_s = max(sample.interval_s for sample in samples.vertices.values())
+    over_s = min((p.over_s for p in risen.values()), default=0.0)
     sources = [samples.vertices[name] for name in rates]
     return replace(
         last,
         time_s=samples.time_s,
-        interval_s=max(_LEAST_S, min((p.over_s for p in risen.values()), default=interval_s)),
+        interval_s=max(_LEAST_S, over_s),
         external_rate=sum(rates.values()),
         entering=_entering(rates, last.shares),
         operators={

@@ -154,6 +154,13 @@ def _rolled_back(s: Situation, found: Decision) -> str:
     return ""
 
 
+def _lately(s: Situation) -> float:
+    """The external rate over the time after which processors are given back. A wave has gone up and
+    down in it."""
+    past = [m for m in s.past if m.time_s > s.now_s - s.settings.quiet_s]
+    return sum(m.external_rate * m.interval_s for m in past) / sum(m.interval_s for m in past)
+
+
 def _regretted(s: Situation, found: Decision) -> str:
     """Whether so few processors were tried before, and more had to be added, although no more has
     arrived since than before that addition."""
@@ -169,7 +176,7 @@ def _regretted(s: Situation, found: Decision) -> str:
             removed.added_tuples - removed.tuples,
             s.memory.tuples - removed.added_tuples,
         )
-        as_much = MORE * s.smooth.external_rate * before_s >= before
+        as_much = MORE * _lately(s) * before_s >= before
         if left_s > 0 and as_much and since * before_s <= MORE * before * since_s:
             return f"that was not enough and is not tried again for {told(left_s)}"
     return ""
