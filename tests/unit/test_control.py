@@ -17,7 +17,7 @@ from sojourn.control.loop import ControlLoop
 from sojourn.control.measure import smoothed
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.remember import adopted
-from sojourn.control.situation import Action, Change, Limits, Memory, Removed
+from sojourn.control.situation import Action, Change, Limits, Memory, Short
 from sojourn.errors import InputError
 from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn
 from sojourn.queueing.station import Station
@@ -919,9 +919,9 @@ def test_what_was_not_enough_is_not_tried_again_at_the_same_load(
     engine.allocation_now.update(parse=4, match=8)
     control = loop(engine, max_sojourn_s=0.1)
     time_s = engine.time_s
-    tried = Removed({"parse": 2, "match": 4}, time_s - 700, 0.0, time_s - 600, 100 * before)
+    tried = Short({"parse": 2, "match": 4}, time_s - 700, 0.0, time_s - 600, 100 * before)
     control.controller.memory = replace(
-        control.controller.memory, removed=(tried,), tuples=100 * before + 600 * since
+        control.controller.memory, short=(tried,), tuples=100 * before + 600 * since
     )
     done = acted(ticks(control, 10))
     fewest = min((sum((r.decision.allocation or {}).values()) for r in done), default=12)

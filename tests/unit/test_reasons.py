@@ -142,6 +142,10 @@ def by_model(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return m[1] == told(s.estimate(s.network, s.current))
 
 
+def falls_behind(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    return any(not station(s, name).is_stable(count) for name, count in s.current.items())
+
+
 def expected_now(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     value = s.estimate(s.network, s.current)
     right = value > target(s) if m[2] == "above" else value <= target(s)
@@ -277,7 +281,8 @@ RULES: list[tuple[str, Rule]] = [
     (r"the last change has not shown its effect yet", stays),
     (rf"that was (?:rolled back|not enough) and is not tried again for {TIME}", stays),
     (r"waiting to see whether it lasts", stays),
-    (rf"the model expects ({TIME}|inf.*)", by_model),
+    (rf"the model expects ({TIME})", by_model),
+    (r"by the model an operator falls behind", falls_behind),
     (rf"({TIME}) expected is (above|within) ({TIME})", expected_now),
     (rf"fewer processors are enough for ({TIME})", fewer),
     (rf"some are given back if that lasts another {TIME}", stays),

@@ -77,7 +77,7 @@ def test_the_simulator_and_the_measure_have_them_per_tuple() -> None:
     engine.advance(60.0)
     samples = engine.samples()
     kinds = {"in": "source", "a": "operator", "b": "operator", "c": "operator", "out": "sink"}
-    found = measured(samples, None, kinds, ControlSettings(max_sojourn_s=1.0))
+    found = measured(samples, None, kinds, ControlSettings(max_sojourn_s=1.0, percentile=99.0))
     together = found.operators["a"].together  # type: ignore[union-attr]
     assert together["b"]["b"] == pytest.approx((4 + 9) / 2, rel=0.02)
     assert together["b"]["c"] == together["c"]["b"] == pytest.approx(2.5 * 0.5, rel=0.05)

@@ -16,12 +16,12 @@ from sojourn.control.situation import (
     Decision,
     Memory,
     Rejected,
-    Removed,
+    Short,
     Situation,
 )
 
 _LEARN_S = 5.0  # between two intervals that are learned from
-_REMOVALS = 10  # the most that are remembered
+_SHORT = 10  # allocations that were not enough that are remembered
 _ENOUGH_TREES = 10  # the fewest in an interval that is learned from
 # No change is under way.
 _STILL = (Action.HOLD, Action.WAIT, Action.INFEASIBLE, Action.REMOVE, Action.CHRONIC)
@@ -40,7 +40,8 @@ def after_start(memory: Memory, starts: int) -> Memory:
         behind=0,
         waited=True,
         past=_without_sojourns(memory),
-        removed=(),  # what is added now is for what waited
+        since=None,  # what is added now is for what waited
+        short=(),
     )
 
 
@@ -82,14 +83,9 @@ def adopted(
     """The memory after a decision is carried out: its allocation is wanted, and what was there
     before is kept."""
     oldest_s = change.time_s - SHORT * hold_off_s
-    removed = [r for r in memory.removed if (r.added_s or r.time_s) > oldest_s][-_REMOVALS:]
-    if removed and removed[-1].added_s is None:
-        last = removed.pop()
-        if change.action is Action.ADD:
-            added = replace(last, added_s=change.time_s, added_tuples=memory.tuples)
-            removed.append(added)
-    if change.action is Action.REMOVE:
-        removed.append(Removed(dict(allocation), change.time_s, memory.tuples))
+    short = [found for found in memory.short if found.added_s > oldest_s]
+    if change.action is Action.ADD and memory.since is not None:
+        short.append(Short(change.before, *memory.since, change.time_s, memory.tuples))
     rejected = tuple(r for r in memory.rejected if r.until_s > change.time_s)
     undone = memory.change
     if change.action is Action.ROLL_BACK and undone is not None:
@@ -112,7 +108,8 @@ def adopted(
         enough={},
         better_since_s=None,
         tried=(),
-        removed=tuple(removed),
+        since=(change.time_s, memory.tuples),
+        short=tuple(short[-_SHORT:]),
     )
 
 
@@ -210,8 +207,10 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
     return replace(
         memory,
         change=change,
-        removed=tuple(
-            replace(r, time_s=r.time_s + seconds, added_s=moved(r.added_s)) for r in memory.removed
+        since=None if memory.since is None else (memory.since[0] + seconds, memory.since[1]),
+        short=tuple(
+            replace(found, time_s=found.time_s + seconds, added_s=found.added_s + seconds)
+            for found in memory.short
         ),
         tried=tuple(replace(t, time_s=t.time_s + seconds) for t in memory.tried),
         low_since_s=moved(memory.low_since_s),

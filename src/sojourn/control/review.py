@@ -162,20 +162,20 @@ def _lately(s: Situation) -> float:
 
 
 def _regretted(s: Situation, found: Decision) -> str:
-    """Whether so few processors were tried before, and more had to be added, although no more has
-    arrived since than before that addition."""
+    """Whether so few processors were there before, and more had to be added, although no more has
+    arrived since than before that addition. Additions that follow each other belong to the same
+    rise, and say nothing about what was in between."""
     if found.action is not Action.REMOVE:
         return ""
     assert found.allocation is not None
-    for removed in s.memory.removed:
-        if removed.added_s is None or s.total(found.allocation) > s.total(removed.allocation):
+    for short in s.memory.short:
+        if s.total(found.allocation) > s.total(short.allocation):
             continue
-        left_s = removed.added_s + SHORT * s.settings.hold_off_s - s.now_s
-        before_s, since_s = removed.added_s - removed.time_s, s.now_s - removed.added_s
-        before, since = (
-            removed.added_tuples - removed.tuples,
-            s.memory.tuples - removed.added_tuples,
-        )
+        left_s = short.added_s + SHORT * s.settings.hold_off_s - s.now_s
+        before_s, since_s = short.added_s - short.time_s, s.now_s - short.added_s
+        if before_s < s.settings.quiet_s:
+            continue
+        before, since = short.added_tuples - short.tuples, s.memory.tuples - short.added_tuples
         as_much = MORE * _lately(s) * before_s >= before
         if left_s > 0 and as_much and since * before_s <= MORE * before * since_s:
             return f"that was not enough and is not tried again for {told(left_s)}"

@@ -72,15 +72,15 @@ class Rejected:
 
 
 @dataclass(frozen=True)
-class Removed:
-    """What a removal left, when, and how many tuples had arrived in all by then; and the same for
-    the addition that followed, if one did."""
+class Short:
+    """An allocation to which more had to be added: since when it was there, and how many tuples had
+    arrived in all by then; and the same for the addition."""
 
     allocation: Mapping[str, int]
     time_s: float
     tuples: float
-    added_s: float | None = None
-    added_tuples: float = 0.0
+    added_s: float
+    added_tuples: float
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ class Memory:
     bias: Bias = field(default_factory=Bias)
     tried: tuple[Tried, ...] = ()  # intervals since the last change
     tuples: float = 0.0  # that have arrived from outside in all intervals
-    removed: tuple[Removed, ...] = ()  # the newest last
+    since: tuple[float, float] | None = None  # the last change, and how many had arrived by then
+    short: tuple[Short, ...] = ()  # the newest last
     commits: tuple[int, int] = (0, 0)  # so far, at the tick before the last and at the last
     cost_s: float = 0.0  # for how long a change of ours has the target missed
     outlook: Outlook = field(default_factory=Outlook)

@@ -114,7 +114,8 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         agreed = expected > target_s and lasts
         if agreed or above_s > s.settings.reach_s:
             return _add(s, target_s, _and_forecast(s, why), _risen(s))
-        but = s.backlog or f"the model expects {told(expected)}"
+        by_model = f"the model expects {told(expected)}"
+        but = s.backlog or (by_model if s.keeps_up else "by the model an operator falls behind")
         reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=known(expected))
     if s.forecast.words and s.estimate(_loaded(s, s.forecast.soon), s.current) > target_s:
