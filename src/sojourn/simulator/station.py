@@ -6,14 +6,15 @@ loops, tuple by tuple.
 Tuples that cannot start before a window's end keep waiting, so what changes then counts for them
 too. For tuples in service at its end, it is known when they will depart."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from sojourn.placement.balance import THETA, balanced, skew
+from sojourn.placement.loads import MEMORY_S
 from sojourn.rush import Rush
-from sojourn.shards import evened
 from sojourn.simulator.draws import Times, quantized, squares
 from sojourn.simulator.lane import Lane, Seat
 from sojourn.simulator.trees import Roots
@@ -21,6 +22,7 @@ from sojourn.simulator.workload import OperatorLoad
 
 Numbers = npt.NDArray[np.int64]
 _BLOCK = 256
+_LOOK_S = 0.5  # between two looks at whether workers are equally busy
 
 
 @dataclass
@@ -138,6 +140,8 @@ class Station:
         self.home: Numbers = np.arange(shards) % executors
         self.owner: Numbers = np.full(shards, -1)
         self.moved_s: Times = np.zeros(shards)
+        self.lately: Times = np.zeros(shards)  # tuples that came for each, with decay
+        self.counted_s = self.looks_s = self.move_s = 0.0
         self.popular = _popularity(shards, load.zipf)
         self.ranks: Numbers = np.arange(shards)
 
@@ -178,10 +182,53 @@ class Station:
                 self.lanes.append(lane)
                 self.lane_home.append(executor)
         left = np.array([machines[n] if n >= 0 else -1 for n in self.owner])
-        owner = np.array([fates.get(n, -1) for n in self.owner.tolist()])
-        self.owner = _even(owner, self.home, np.array(self.lane_home))
+        self.owner = np.array([fates.get(n, -1) for n in self.owner.tolist()])
+        self.move_s = move_s
+        self._balance(range(self.executors), left, now_s)
+
+    def _balance(self, executors: Iterable[int], left: Numbers, now_s: float) -> None:
+        """Give every shard a lane of its executor, so that all are about equally busy. `left` are
+        the machines that they have been at."""
+        homes = np.array(self.lane_home)
+        for executor in executors:
+            owned, homeless = self._owned(executor, homes)
+            loads = dict(enumerate(self.lately.tolist()))
+            for shard, lane in balanced(owned, loads, homeless):
+                self.owner[shard] = lane
         now_at = np.array([lane.seats[0].machine for lane in self.lanes])[self.owner]
-        self.moved_s[(left >= 0) & (left != now_at)] = now_s + move_s
+        self.moved_s[(left >= 0) & (left != now_at)] = now_s + self.move_s
+
+    def _owned(self, executor: int, homes: Numbers) -> tuple[dict[int, list[int]], list[int]]:
+        """The shards of each lane of an executor, and those that have none."""
+        owned: dict[int, list[int]] = {n: [] for n in np.flatnonzero(homes == executor).tolist()}
+        homeless: list[int] = []
+        for shard in np.flatnonzero(self.home == executor).tolist():
+            owned.get(int(self.owner[shard]), homeless).append(shard)
+        return owned, homeless
+
+    def _note_shards(self, places: Numbers, now_s: float) -> None:
+        """Take in what came for each shard, and move some if lanes are unequally busy, for sure and
+        not by chance."""
+        if not self.keyed:
+            return
+        came = np.bincount(places, minlength=len(self.owner))
+        before = self.counts.shards
+        self.counts.shards = came if before is None else before + came
+        self.lately = self.lately * np.exp((self.counted_s - now_s) / MEMORY_S) + came
+        self.counted_s = now_s
+        if now_s < self.looks_s or len(self.lanes) < 2:
+            return
+        self.looks_s = now_s + _LOOK_S
+        homes = np.array(self.lane_home)
+        busy = np.bincount(self.owner, self.lately, len(self.lanes))
+        total, lanes = np.bincount(homes, busy), np.bincount(homes)
+        most = np.zeros(len(total))
+        np.maximum.at(most, homes, busy)
+        by_chance = skew(lanes.astype(np.float64), np.maximum(1.0, total))
+        uneven = np.flatnonzero(most * lanes > (THETA + by_chance) * total)
+        if len(uneven):
+            machines = np.array([lane.seats[0].machine for lane in self.lanes])
+            self._balance(uneven.tolist(), machines[self.owner], now_s)
 
     def shift(self) -> None:
         """Other shards become the popular ones."""
@@ -193,10 +240,6 @@ class Station:
         came = Tuples(
             time_s, root, self.load.service.draw(self.rng, len(time_s)), self._places(len(time_s))
         )
-        if self.keyed:
-            came_for = np.bincount(came.place, minlength=len(self.owner))
-            before = self.counts.shards
-            self.counts.shards = came_for if before is None else before + came_for
         here = self.waiting.and_also(came)
         lane_of = self.owner[here.place] if self.keyed else here.place
         ready = np.maximum(here.time_s, self.moved_s[here.place]) if self.keyed else here.time_s
@@ -224,6 +267,7 @@ class Station:
             left[which] = False
             self.waiting = here.some(left)
         departing = Tuples(starts + services, started.root, services, started.place)
+        self._note_shards(came.place, end_s)
         return self._depart(starts, departing, end_s)
 
     def _depart(self, starts: Times, departing: Tuples, end_s: float) -> Tuples:
@@ -273,6 +317,7 @@ class Station:
         self.started: list[tuple[float, float, int, float, int]] = []
         self.kept: list[tuple[float, int, float, int]] = []
         self.came: list[float] = []
+        self.places: list[int] = []
         rows = zip(
             waited.time_s.tolist(),
             waited.root.tolist(),
@@ -292,7 +337,9 @@ class Station:
         self.came.append(time_s)
         if not self.spare:
             self.spare = self.load.service.draw(self.rng, _BLOCK).tolist()[::-1]
-        return self._start(time_s, root, self.spare.pop(), self._place(), end_s)
+        place = self._place()
+        self.places.append(place)
+        return self._start(time_s, root, self.spare.pop(), place, end_s)
 
     def _place(self) -> int:
         return int(self._places(1)[0]) if self.keyed or self.executors > 1 else 0
@@ -316,6 +363,7 @@ class Station:
         self.waiting = Tuples.of(self.kept)
         starts = np.array([row[0] for row in self.started])
         self._depart(starts, Tuples.of([row[1:] for row in self.started]), end_s)
+        self._note_shards(np.array(self.places, np.int64), end_s)
 
     # failures
 
@@ -344,17 +392,3 @@ def _popularity(shards: int, zipf: float) -> Times:
     weights = (1.0 + np.arange(shards)) ** -zipf
     shares = np.cumsum(weights / weights.sum())
     return quantized(shares)
-
-
-def _even(owner: Numbers, home: Numbers, lane_home: Numbers) -> Numbers:
-    """Give every shard a lane of its executor, evenly, with the fewest moves."""
-    new = owner.copy()
-    for executor in np.unique(lane_home):
-        lanes = np.flatnonzero(lane_home == executor).tolist()
-        owned: dict[int, list[int]] = {lane: [] for lane in lanes}
-        homeless: list[int] = []
-        for shard in np.flatnonzero(home == executor).tolist():
-            owned.get(int(owner[shard]), homeless).append(shard)
-        for shard, lane in evened(owned, homeless):
-            new[shard] = lane
-    return new

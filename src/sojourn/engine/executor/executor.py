@@ -214,8 +214,10 @@ class ElasticExecutor:
         if bundle.shards and bundle.shards[0] <= FIRST_TOLD:
             self.workers.tell(self.table.take(bundle.payloads))
             return
-        self.meter.arrived(len(bundle.payloads), time.monotonic())
+        now_s = time.monotonic()
+        self.meter.arrived(len(bundle.payloads), now_s)
         self.workers.put(bundle)
+        self.workers.look(now_s)
 
     def _hold_back(self) -> None:
         """Read from the task, or ask the source for more, only while there is room. The sockets and

@@ -18,7 +18,9 @@ from itertools import islice
 from sojourn.engine.executor.table import Table
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
-from sojourn.shards import evened, shares
+from sojourn.placement.balance import THETA, balanced, imbalance, skew
+from sojourn.placement.loads import Loads
+from sojourn.shards import shares
 
 # How long a worker should be busy with what it is given at once. If shorter, handing over tuples
 # would cost more than it gains. If longer, tuples would wait behind one worker while another is
@@ -26,6 +28,7 @@ from sojourn.shards import evened, shares
 _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
 _BUSIEST = 1024  # shards that are told of
+_LOOK_S = 0.5  # between two looks at whether workers are equally busy
 
 Item = tuple[bytes, int, Trace | None]
 
@@ -96,7 +99,8 @@ class Workers:
         self.give_up = give_up
         self.slots = slots
         self.table = Table() if table is None else table
-        self.by_shard: Counter[int] = Counter()  # tuples that came, ever
+        self.loads = Loads()
+        self.looks_s = 0.0  # when to look whether workers are equally busy
         self.seen: Counter[bytes] = Counter()
         self.convicted: list[bytes] = []
         self.all: list[Worker] = []
@@ -176,7 +180,7 @@ class Workers:
             )
             self.pump()
             return
-        self.by_shard.update(bundle.shards)
+        self.loads.arrived(bundle.shards)
         touched = set()
         for i, (payload, shard) in enumerate(zip(bundle.payloads, bundle.shards, strict=True)):
             item = (payload, shard, traces.get(i))
@@ -227,8 +231,24 @@ class Workers:
             self.retire_if_done(worker)
         self.pump()
 
+    def look(self, now_s: float) -> None:
+        """Move shards if workers are unequally busy, for sure and not by chance."""
+        if not self.keyed or now_s < self.looks_s:
+            return
+        self.looks_s = now_s + _LOOK_S
+        self.loads.look(now_s)
+        owned: dict[Worker | None, list[int]]
+        owned = {w: [] for w in self.all if not w.retiring and w.pid is not None}
+        if len(owned) < 2 or self.moves:
+            return
+        for shard in self.loads.lately:
+            owned.get(self.owner.get(shard), []).append(shard)
+        loads = self.loads.of_shards(self.service_s)
+        if imbalance(owned, loads) > THETA + skew(len(owned), max(1.0, self.loads.tuples)):
+            self.balance()
+
     def balance(self) -> None:
-        """Move shards until every worker that stays has its even share, and others none."""
+        """Move shards until all workers that stay are about equally busy, and others have none."""
         if not self.keyed:
             return
         # A worker that is not ready yet gets no shard while another one can serve it. But at the
@@ -245,7 +265,8 @@ class Workers:
                 owned[owner].append(shard)
             else:
                 homeless.append(shard)
-        for shard, worker in evened(owned, homeless):
+        loads = self.loads.of_shards(self.service_s)
+        for shard, worker in balanced(owned, loads, homeless):
             self._assign(shard, worker)
 
     def _heir(self, shard: int) -> Worker | None:
@@ -294,7 +315,9 @@ class Workers:
     @property
     def busiest(self) -> dict[int, int] | None:
         """How many tuples came for the busiest shards, ever; None without a key."""
-        return dict(self.by_shard.most_common(_BUSIEST)) if self.keyed else None
+        if not self.keyed:
+            return None
+        return dict((self.loads.ever + self.loads.new).most_common(_BUSIEST))
 
     def told(self, worker: Worker, timers: m.Timers) -> None:
         """Note what timers a worker has, perhaps because it has loaded state."""
@@ -312,6 +335,8 @@ class Workers:
         if done.served:
             mean = done.elapsed_s / done.served
             self.service_s += 0.1 * (mean - self.service_s)
+            if self.keyed and len(items) == 1:
+                self.loads.served(items[0][1], mean)
         if self.suspects:
             for payload, _, _ in items:
                 self.suspects.pop(payload, None)

@@ -1,0 +1,1 @@
+"""Where work is done: which worker serves which shard. Pure."""

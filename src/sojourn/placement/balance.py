@@ -1,0 +1,78 @@
+"""Shards over the workers of an elastic executor (Elasticutor §3.1). Fed by the load that each
+shard brings; used by executors and by the simulator.
+
+δ is the load of the busiest worker over the mean. A round moves one shard from the busiest worker
+to the least busy one: that which lowers δ most. Rounds go on until δ is at most θ, and, which the
+paper does not ask for, until no worker has less than 1/θ of the mean. Otherwise the seventh worker
+would get nothing, as six that are evenly busy have a δ of 7/6. A worker that one shard alone keeps
+busier than that is left to it, and the others share what remains."""
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+THETA = 1.2
+_UNSEEN = 1e-3  # of the mean load of a shard: the load of one without any, so that all are spread
+_GAINS = 0.05  # the least share of a difference that a move must take away
+
+Owner = TypeVar("Owner", bound=Hashable)
+Counts = TypeVar("Counts", float, npt.NDArray[np.float64])
+
+
+def balanced(
+    owned: dict[Owner, list[int]],
+    loads: Mapping[int, float],
+    homeless: Iterable[int] = (),
+    most: float = THETA,
+) -> Iterator[tuple[int, Owner]]:
+    """Moves after which all are about equally busy, and which are few. Each is a shard and its new
+    owner; ownership is updated with each. What has no owner gets one first. Without any load, all
+    shards count the same."""
+    total = math.fsum(loads.get(shard, 0.0) for shards in owned.values() for shard in shards)
+    homeless = list(homeless)
+    total += math.fsum(loads.get(shard, 0.0) for shard in homeless)
+    count = len(homeless) + sum(map(len, owned.values()))
+    least = _UNSEEN * total / count if total > 0 else 1.0
+
+    def load(shard: int) -> float:
+        return loads.get(shard, 0.0) + least
+
+    busy = {owner: math.fsum(map(load, shards)) for owner, shards in owned.items()}
+
+    def moved(shard: int, to: Owner) -> tuple[int, Owner]:
+        owned[to].append(shard)
+        busy[to] += load(shard)
+        return shard, to
+
+    for shard in sorted(homeless, key=load, reverse=True):
+        yield moved(shard, min(busy, key=busy.__getitem__))
+    left = dict.fromkeys(owned)
+    while len(left) > 1:
+        mean = math.fsum(busy[owner] for owner in left) / len(left)
+        high, low = max(left, key=busy.__getitem__), min(left, key=busy.__getitem__)
+        if busy[high] <= most * mean and most * busy[low] >= mean:
+            return
+        gap = busy[high] - busy[low]
+        shard = min(owned[high], key=lambda shard: abs(gap / 2 - load(shard)))
+        if load(shard) > (1 - _GAINS / 2) * gap:
+            del left[high]
+            continue
+        owned[high].remove(shard)
+        busy[high] -= load(shard)
+        yield moved(shard, low)
+
+
+def imbalance(owned: Mapping[Owner, Iterable[int]], loads: Mapping[int, float]) -> float:
+    """δ; 1 if there is no load."""
+    busy = [math.fsum(loads.get(shard, 0.0) for shard in shards) for shards in owned.values()]
+    total = math.fsum(busy)
+    return max(busy) * len(busy) / total if total > 0 else 1.0
+
+
+def skew(processors: Counts, tuples: Counts) -> Counts:
+    """By how much δ may exceed θ by chance, if it was measured over so many tuples."""
+    found: Counts = 2 * (processors / tuples) ** 0.5
+    return found

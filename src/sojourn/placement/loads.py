@@ -1,0 +1,56 @@
+"""What each shard of an executor brings, measured with decay. Fed by the executor with what comes
+and what was processed; feeds `balance`."""
+
+import math
+from collections import Counter
+
+MEMORY_S = 3.0  # what is older hardly counts
+_FORGOTTEN = 1e-3  # tuples
+_PRIOR = 3.0  # tuples of the mean service time that a shard is taken to have had
+
+
+class Loads:
+    """The tuples that came lately for each shard, and how long they take. Tuples that are processed
+    one at a time are timed, shard by shard; quick ones are taken to be alike."""
+
+    def __init__(self) -> None:
+        self.ever: Counter[int] = Counter()  # tuples that came
+        self.new: Counter[int] = Counter()  # of these, since the last look
+        self.lately: dict[int, float] = {}  # tuples, with decay
+        self.timed: dict[int, tuple[float, float]] = {}  # tuples and seconds, with decay
+        self.looked_s: float | None = None
+
+    def arrived(self, shards: list[int]) -> None:
+        """Count tuples by their shards."""
+        self.new.update(shards)
+
+    def served(self, shard: int, seconds: float) -> None:
+        """Note how long a tuple took."""
+        count, total = self.timed.get(shard, (0.0, 0.0))
+        self.timed[shard] = count + 1, total + seconds
+
+    def look(self, now_s: float) -> None:
+        """Take in what came since the last look."""
+        share = 1.0 if self.looked_s is None else math.exp((self.looked_s - now_s) / MEMORY_S)
+        self.looked_s = now_s
+        kept = {s: share * count for s, count in self.lately.items() if count > _FORGOTTEN}
+        for shard, count in self.new.items():
+            kept[shard] = kept.get(shard, 0.0) + count
+        self.lately = kept
+        self.timed = {s: (share * n, share * t) for s, (n, t) in self.timed.items() if s in kept}
+        self.ever.update(self.new)
+        self.new.clear()
+
+    @property
+    def tuples(self) -> float:
+        """That count."""
+        return math.fsum(self.lately.values())
+
+    def of_shards(self, service_s: float) -> dict[int, float]:
+        """The load of each: its tuples times what one takes. That is `service_s` as far as nothing
+        is known."""
+        found = {}
+        for shard, count in self.lately.items():
+            timed, total_s = self.timed.get(shard, (0.0, 0.0))
+            found[shard] = count * (total_s + _PRIOR * service_s) / (timed + _PRIOR)
+        return found
