@@ -15,6 +15,7 @@ _STEP_S = 0.02  # arrivals are looked at together
 _SPREAD_S = 0.5  # over which their irregularity is measured
 _MOST_IRREGULAR = 20.0
 _SPANS = 10  # such spans, from which it is known
+_FEW = 20  # arrivals that hardly tell a rate
 _LONG = 0.5  # times the target; other operators need time too
 
 
@@ -31,7 +32,7 @@ class RateWatch:
         self.count = 0  # since it began
         self.coming = 0  # since it last looked
         self.up = self.down = 0.0
-        self.up_since_s, self.up_count = 0.0, 0
+        self.rising: list[tuple[float, int]] = []  # steps since it may have begun to rise
         self.irregular = 1.0  # variance over mean of the number in half a second
         self.usually = 1.0  # the same, as it was before something may have begun to change
         self.spans = 0  # over which it was measured
@@ -59,22 +60,35 @@ class RateWatch:
             self.usually = max(1.0, self.irregular)
         self.down += ((1 - 1 / _RATIO) * expected - count * step) / self.usually
         if self.up <= _CALM:
-            self.up_since_s, self.up_count = now_s - seconds, 0
-        self.up_count += count
+            self.rising.clear()
+        self.rising.append((seconds, count))
         self.up = max(0.0, self.up + (count * step - (_RATIO - 1) * expected) / self.usually)
         self.down = max(0.0, self.down)
         sure = _SURE + math.log(max(1.0, self.usual))
         if self.spans < _SPANS:
             self.up = self.down = 0.0
         elif self.up > sure:
-            over_s = now_s - self.up_since_s
             self._begin(now_s)
-            return self.up_count / over_s, over_s
+            return self._risen()
         elif self.down > sure:
             self._begin(now_s)
             return None
         self.usual += (count - expected) / max(_MEMORY_S, seconds)
         return None
+
+    def _risen(self) -> tuple[float, float]:
+        """The rate that it has risen to, and for how long it has been so: since when is what makes
+        the steps since likeliest."""
+        best, found = -math.inf, (0.0, 0.0)
+        seconds, count = 0.0, 0
+        for step_s, came in reversed(self.rising):
+            seconds, count = seconds + step_s, count + came
+            rate = count / seconds
+            likelier = count * math.log(max(rate, self.usual) / self.usual)
+            likelier -= (max(rate, self.usual) - self.usual) * seconds
+            if likelier > best and (count >= _FEW or not found[1]):
+                best, found = likelier, (rate, seconds)
+        return found
 
     def _begin(self, now_s: float) -> None:
         """Learn the usual rate anew."""

@@ -130,7 +130,8 @@ class Controller:
         if samples.starts != before.starts:
             before = after_start(before, samples.starts)
         if pressures:
-            found = urged(samples, before.past, shape.known, pressures)
+            earlier = (replace(p, over_s=p.over_s + now_s - at) for at, p in before.pressed)
+            found = urged(samples, before.past, shape.known, (*earlier, *pressures))
         else:
             found = measured(samples, before.before_s, shape.known, settings, before.starting)
             over = is_whole(samples, shape.known)

@@ -50,8 +50,18 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
     no part of the measured past. Nothing is given back until `quiet_s` after it."""
     number = s.memory.number + 1
     if s.pressures:
-        return replace(s.memory, number=number, stirred_s=s.now_s, low_since_s=None, enough={})
-    memory = replace(_by_clock(s.memory, s.now_s), number=number, before_s=s.now_s, past=s.past)
+        rates = [(s.now_s, p) for p in s.pressures if p.rate is not None]
+        return replace(
+            s.memory,
+            number=number,
+            stirred_s=s.now_s,
+            low_since_s=None,
+            enough={},
+            pressed=(*s.memory.pressed, *rates),
+        )
+    memory = replace(
+        _by_clock(s.memory, s.now_s), number=number, before_s=s.now_s, past=s.past, pressed=()
+    )
     if s.memory.before_s is None or s.now_s >= s.memory.before_s:
         outlook = s.outlook.with_room(s.now_s, decision.needed, s.limits.capacity)
         memory = replace(memory, outlook=outlook)

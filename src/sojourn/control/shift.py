@@ -43,7 +43,9 @@ def since(readings: Sequence[Reading], rates: bool = False) -> int:
         if max(now, then) < _CHANGED * min(now, then):
             continue
         # The number that comes in a second has its mean as variance; a service time, its square.
-        spread = (now, then) if rates else (now * now, then * then)
+        # A few that happen to be low would look sure of that; so they vary as all do.
+        high = max(now, total / weights)
+        spread = (high, then) if rates else (high * high, then * then)
         error = math.sqrt(scv * (spread[0] / newer_weight + spread[1] / older_weight))
         apart = abs(now - then) / error if error > 0 else math.inf
         if apart > most:
@@ -64,7 +66,8 @@ def since_each(
     with np.errstate(divide="ignore", invalid="ignore"):
         now = newer / newer_weight
         then = np.maximum(0.0, total - newer) / older_weight
-        error = np.sqrt(scv * (now * now / newer_weight + then * then / older_weight))
+        high = np.maximum(now, total / np.where(whole > 0, whole, 1.0))
+        error = np.sqrt(scv * (high * high / newer_weight + then * then / older_weight))
         apart = np.where(error > 0, np.abs(now - then) / error, np.inf)
         changed = np.maximum(now, then) >= _CHANGED * np.minimum(now, then)
     counts = (newer_weight > 0) & (older_weight > 0) & changed & (total > 0)

@@ -109,8 +109,8 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         assert measured is not None
         why = f"{what_of(s.settings.percentile)} {told(measured)} is above {told(target_s)}"
         above_s = s.above * s.settings.interval_s
-        sure = s.smooth.rising or not s.keeps_up
-        lasts = above_s >= _LASTS_S or (s.above >= _AGREE and sure)
+        signs = s.above + s.smooth.rising + (not s.keeps_up)
+        lasts = above_s >= _LASTS_S or signs > _AGREE
         agreed = expected > target_s and lasts
         if agreed or above_s > s.settings.reach_s:
             return _add(s, target_s, _and_forecast(s, why), _risen(s))
