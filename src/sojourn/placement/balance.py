@@ -30,12 +30,12 @@ def balanced(
 ) -> Iterator[tuple[int, Owner]]:
     """Moves after which all are about equally busy, and which are few. Each is a shard and its new
     owner; ownership is updated with each. What has no owner gets one first. Without any load, all
-    shards count the same."""
+    get equally many, or one more."""
     total = math.fsum(loads.get(shard, 0.0) for shards in owned.values() for shard in shards)
     homeless = list(homeless)
     total += math.fsum(loads.get(shard, 0.0) for shard in homeless)
     count = len(homeless) + sum(map(len, owned.values()))
-    least = _UNSEEN * total / count if total > 0 else 1.0
+    least, most = (_UNSEEN * total / count, most) if total > 0 else (1.0, 1.0)
 
     def load(shard: int) -> float:
         return loads.get(shard, 0.0) + least
