@@ -20,6 +20,8 @@ from sojourn.engine.driver.build import Plan, own_classes, pickled
 from sojourn.engine.driver.checkpoint import claim
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.interrupts import deferred
+from sojourn.engine.driver.outposts import Outposts
+from sojourn.engine.driver.placing import Placing
 from sojourn.engine.driver.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
 from sojourn.engine.spark.session import is_here, is_local, keep_jobs_on_interrupt, session
 from sojourn.engine.spark.task import sockets
@@ -28,7 +30,6 @@ from sojourn.engine.wire.layout import layout
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Allocation, Pressure, Samples
 from sojourn.settings import EngineSettings
-from sojourn.shards import shares
 from sojourn.topology import Topology
 
 
@@ -81,9 +82,17 @@ class SparkEngine:
             self.hub = Hub(str(host), self.layout)
             self.hub.start()
             self.undo.callback(self.hub.end)
+            self.placing = Placing(
+                self.layout,
+                self.hub,
+                {name: spec.concurrency == "process" for name, spec in topology.operators.items()},
+            )
+            self.placed = 1  # the start for which workers were placed
             rest_s = self._rest_s(max_sojourn_s)
             self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s, max_sojourn_s)
             self.undo.callback(self._remove_directories)
+            self.outposts = Outposts(self.supervisor, self.placing)
+            self.undo.callback(self.outposts.close)
             self.undo.callback(self._end_query)
             self.supervisor.start()
             with deferred() as interrupted:
@@ -96,12 +105,7 @@ class SparkEngine:
         """Change the processors of some operators while the topology runs."""
         wanted = {name: self._checked(name, count) for name, count in allocation.items()}
         self.supervisor.wanted.update(wanted)
-        for name, processors in wanted.items():
-            executors = self.topology.operators[name].executors
-            for place, share in zip(
-                self.layout.of(name), shares(processors, executors), strict=True
-            ):
-                self.hub.resize(place, share)
+        self.placing.place(self.supervisor.wanted)
 
     def aim(self, max_sojourn_s: float | None) -> None:
         """Use another target: it limits how long tuples may gather, and how long they may wait
@@ -117,7 +121,14 @@ class SparkEngine:
         """What happened since the last call, per vertex and for whole trees. While the topology
         restarts after a failure, vertices may be missing."""
         self.check()
+        self._place_anew()
         return replace(self.hub.samples(ANSWER_S, peek), commits=self.committed)
+
+    def _place_anew(self) -> None:
+        """After a start, executors may be on other machines, and their workers all at home."""
+        if self.placed != self.hub.starts and self.hub.complete():
+            self.placed = self.hub.starts
+            self.outposts.make_room(self.outposts.processors)
 
     @property
     def on_pressure(self) -> Callable[[Pressure], None] | None:

@@ -15,7 +15,7 @@ from sojourn.engine.driver.tracker import Tracker
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelServer
 from sojourn.engine.wire.layout import Layout, Place, senders_of
-from sojourn.engine.wire.spec import boot_id
+from sojourn.engine.wire.spec import OUTPOST, boot_id
 from sojourn.ports import Pressure, Samples
 
 Rows = tuple[int, bool, int]  # sender, whether feedback, number
@@ -36,7 +36,8 @@ class Hub(threading.Thread):
         self.printer = Printer()
         self.members: dict[bytes, m.Hello] = {}
         self.at: dict[tuple[str, int], bytes] = {}
-        self.processors: dict[tuple[str, int], int] = {}
+        self.processors: dict[tuple[str, int], m.Resize] = {}
+        self.outposts: dict[str, tuple[bytes, m.Outpost]] = {}  # by machine
         self.welcome: Callable[[m.Hello], m.Welcome] | None = None
         self.attached: set[bytes] = set()
         self.batch, self.handled_batch = -1, -1  # the last batch of Spark's that has ended
@@ -90,10 +91,27 @@ class Hub(threading.Thread):
         frame = m.encode(message)  # here, so that the caller gets the error of an odd message
         self.requests.put(lambda: self.channel.send_frame(target, frame))
 
-    def resize(self, place: Place, processors: int) -> None:
-        """Give the executor at a place that many processors, also if it starts anew."""
-        self.processors[place.vertex, place.executor] = processors
-        self.send(place, m.Resize(processors))
+    def resize(self, place: Place, processors: int, away: Mapping[str, int]) -> None:
+        """Give the executor at a place that many processors, so many of them on other machines. If
+        it starts anew, all are at home at first."""
+        self.processors[place.vertex, place.executor] = m.Resize(processors)
+        self.send(place, m.Resize(processors, dict(away)))
+
+    def homes(self) -> dict[Place, str]:
+        """The machines of the executors that have joined."""
+        with self.changed:
+            return {
+                place: self.members[member].machine
+                for place in self.layout.places
+                if (member := self.at.get((place.vertex, place.executor))) in self.members
+            }
+
+    def dismiss(self, machine: str) -> None:
+        """Have the outpost on a machine end."""
+        with self.changed:
+            found = self.outposts.pop(machine, None)
+        if found is not None:
+            self._send(found[0], m.Finish())
 
     def send_all(self, message: m.ToExecutor) -> None:
         """To every executor that has joined."""
@@ -256,7 +274,13 @@ class Hub(threading.Thread):
             self.tracker.clear()
 
     def handle(self, sender: bytes, message: m.ToDriver) -> None:
-        """Handle a message from an executor. To be called with `changed`."""
+        """Handle a message from an executor or outpost. To be called with `changed`."""
+        if sender.startswith(OUTPOST.encode()):
+            if isinstance(message, m.Outpost):
+                self.outposts[message.machine] = sender, message
+            elif isinstance(message, m.Bye):
+                self.outposts = {k: v for k, v in self.outposts.items() if v[0] != sender}
+            return
         if not sender.endswith(f"/{self.epoch}".encode()):
             if isinstance(message, m.Hello):  # of a start that has failed meanwhile
                 self.channel.send(sender, m.Finish())
@@ -289,6 +313,9 @@ class Hub(threading.Thread):
             case m.AskTime():
                 if sender in self.members:
                     self._tell_time(sender, message.at_s)
+            case m.Hire():
+                if (found := self.outposts.get(message.machine)) is not None:
+                    self.channel.send(found[0], m.Employ(message.host, message.port, message.count))
             case m.Attached():
                 self.attached.add(sender)
             case m.BatchEnded():
@@ -319,7 +346,7 @@ class Hub(threading.Thread):
         if self.welcome is not None:
             self.channel.send(sender, self.welcome(hello))
         if place in self.processors:
-            self.channel.send(sender, m.Resize(self.processors[place]))
+            self.channel.send(sender, self.processors[place])
         if place == self._first:
             waited, self.feedback = self.feedback, []
             for feedback in waited:

@@ -1,7 +1,8 @@
 """Pools of machines for the negotiator: this machine alone, a standalone cluster whose workers are
 started and stopped, and any cluster manager that Spark can ask. New machines come up while the
-topology runs. It then commits and starts anew on all of them. Before a machine is given back, it
-moves off it in the same way."""
+topology runs, and get an outpost each: workers of its executors can then be there, and nothing
+stops for that. Before such a machine is given back, its workers leave. A machine that executors
+themselves are on is left by a commit and a new start."""
 
 import contextlib
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 from sojourn.chains import contracted
 from sojourn.engine.driver.engine import SparkEngine
+from sojourn.engine.spark.outposts import spark_executors
 from sojourn.engine.spark.session import warm_up
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.engine.wire.layout import layout
@@ -23,23 +25,23 @@ from sojourn.topology import Topology
 
 _REGISTER_S = 60.0
 _WARM_S = 5.0
-_PAUSE_S = 5.0  # until one was measured
 
 
 class _ClusterPool(ABC):
-    """Machines of a cluster. In use are those that were up when the query last started: Spark puts
-    its tasks on all of them."""
+    """Machines of a cluster. In use are those that were up when the query last started, because
+    Spark puts its tasks on all of them, and those with an outpost."""
 
     def __init__(self, engine: SparkEngine, processors: int, most: int | None) -> None:
         self.engine, self.most = engine, most
         self.processors_per_machine = processors
         self.pauses_s: list[float] = []
-        self.placed = (engine.starts, self.up())
+        self.pause_s = 0.0  # nobody waits for a machine that comes
+        self._note_placed()
+        engine.outposts.make_room(processors)
 
-    @property
-    def pause_s(self) -> float:
-        """How long tuples waited the last time."""
-        return self.pauses_s[-1] if self.pauses_s else _PAUSE_S
+    def _note_placed(self) -> None:
+        """Note which machines the query has started on."""
+        self.placed = (self.engine.starts, self.up(), set(spark_executors(self.engine.spark)))
 
     @property
     @abstractmethod
@@ -55,14 +57,20 @@ class _ClusterPool(ABC):
         """Wait until there are that many. Returns in words what happened."""
 
     @abstractmethod
+    def outpost(self, name: str) -> str | None:
+        """The machine's name for the engine, if it has an outpost."""
+
+    @abstractmethod
     def give_back(self, names: list[str]) -> None:
         """Give back machines that nothing runs on."""
 
     def machines(self) -> list[str]:
         """The machines in use."""
         if self.placed[0] != self.engine.starts:
-            self.placed = (self.engine.starts, self.up())
-        return [name for name in self.up() if name in self.placed[1]]
+            self._note_placed()
+        up = self.up()
+        own = [name for name in up if name in self.placed[1]]
+        return [*own, *(name for name in up if name not in own and self.outpost(name))]
 
     def spare(self) -> list[str]:
         """The machines that are up besides these."""
@@ -91,9 +99,15 @@ class _ClusterPool(ABC):
         if not more and len(used) <= wanted:
             self.give_back(leaving)
             return gone
-        self.pauses_s.append(self.engine.relocate(lambda: self.give_back(leaving)))
-        what = f"added {', '.join(more)}" if more else gone
-        return f"{what}; tuples waited {self.pauses_s[-1]:.1f} s"
+        if more:
+            came = self.engine.outposts.start(len(more), self.placed[2])
+            return f"{len(came)} of {len(more)} machines took in workers"
+        if any(name in self.placed[1] for name in leaving):
+            self.pauses_s.append(self.engine.relocate(lambda: self.give_back(leaving)))
+            return f"{gone}; tuples waited {self.pauses_s[-1]:.1f} s"
+        self.engine.outposts.end([m for name in leaving if (m := self.outpost(name))])
+        self.give_back(leaving)
+        return gone
 
 
 class StandalonePool(_ClusterPool):
@@ -119,6 +133,12 @@ class StandalonePool(_ClusterPool):
     def up(self) -> list[str]:
         """The Workers whose process has not ended."""
         return [name for name, worker in self.cluster.workers.items() if not worker.silent]
+
+    def outpost(self, name: str) -> str | None:
+        """The Worker's temporary directory is what makes it a machine."""
+        temporary = self.cluster.workers[name].temporary
+        found = self.engine.hub.outposts
+        return next((machine for machine in found if machine.endswith(f":{temporary}")), None)
 
     def bring_up(self, machines: int) -> str:
         """Start Workers, and wait for their Spark executors."""
@@ -151,6 +171,11 @@ class SparkPool(_ClusterPool):
         """The ids of the Spark executors that have registered."""
         found = self.context.getExecutorIds()
         return [found.apply(i) for i in range(found.size())]
+
+    def outpost(self, name: str) -> str | None:
+        """By the id of the Spark executor."""
+        found = self.engine.hub.outposts.items()
+        return next((machine for machine, (_, told) in found if told.spark_executor == name), None)
 
     def bring_up(self, machines: int) -> str:
         """Ask the cluster manager, and wait for what it gives."""

@@ -6,6 +6,7 @@ One thread runs one loop over sockets: the Spark task's, the workers', the chann
 of its partition starts it. It ends when the driver says so or is gone."""
 
 import os
+import pickle
 import signal
 import socket
 import time
@@ -17,6 +18,7 @@ from sojourn.engine.executor.commit import Commits
 from sojourn.engine.executor.cores import cores
 from sojourn.engine.executor.credit import Credit
 from sojourn.engine.executor.emitter import Emitter, rests
+from sojourn.engine.executor.entrance import Entrance
 from sojourn.engine.executor.loop import Loop
 from sojourn.engine.executor.meter import Meter
 from sojourn.engine.executor.on_error import Fault, OnError
@@ -28,7 +30,7 @@ from sojourn.engine.executor.workers import Item, Worker, Workers
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FIRST_TOLD, Bundle, Link, Seal
 from sojourn.engine.wire.channel import ChannelClient
-from sojourn.engine.wire.spec import ExecutorSpec, boot_id, identity
+from sojourn.engine.wire.spec import ExecutorSpec, boot_id, identity, machine_name
 from sojourn.engine.worker.host import ask_for_worker, start_host
 from sojourn.pressure import QueueWatch, RateWatch
 
@@ -85,8 +87,11 @@ class ElasticExecutor:
             self._give_up,
             spec.slots,
             self.table,
+            self._hire,
         )
         self.wanted = spec.processors
+        self.away: dict[str, int] = {}
+        self.entrance: Entrance | None = None
         self.welcome: m.Welcome | None = None
         self.on_error = OnError(spec, self.meter)
         self.exhausted = spec.kind != "source"
@@ -128,6 +133,7 @@ class ElasticExecutor:
                 os.getpid(),
                 boot_id(),
                 time.monotonic(),
+                machine_name(),
             )
         )
         try:
@@ -147,6 +153,8 @@ class ElasticExecutor:
         finally:
             self.receiver.close()
             self.commits.close()
+            if self.entrance is not None:
+                self.entrance.close()
             self.control.close()
             os.kill(self.host_pid, signal.SIGKILL)  # and with it all workers
             os.waitpid(self.host_pid, 0)
@@ -261,9 +269,30 @@ class ElasticExecutor:
             raise Fault(f"{self.what}: the process that makes its workers is gone") from None
         link = Link(sock)
         self.loop.add(link, lambda: self._read_worker(link))
+        self._open(link)
+        return link
+
+    def _open(self, link: Link) -> None:
         assert self.welcome is not None
         link.send(m.encode(m.Open(self.welcome.position, self.welcome.held)))
-        return link
+
+    def _hire(self, machine: str, count: int) -> None:
+        """Have workers of another machine come here."""
+        if self.entrance is None:
+            driver = self.spec.keys.address
+            self.entrance = Entrance(self.loop, self.spec.secret, driver, self._joined)
+        self.channel.send(m.Hire(machine, count, *self.entrance.address))
+
+    def _joined(self, link: Link, machine: str) -> None:
+        worker = None
+        if self.finish_at is None and self.welcome is not None:
+            worker = self.workers.joined(link, machine)
+        if worker is None:
+            link.close()
+            return
+        self.loop.add(link, lambda: self._read_worker(link))
+        link.send(pickle.dumps(self.spec.host))
+        self._open(link)
 
     def _read_worker(self, link: Link) -> None:
         frames = link.receive()
@@ -294,6 +323,9 @@ class ElasticExecutor:
                     routes = self.emitter.routes
                     self.meter.made_together(routes[one].edge, routes[other].edge, product)
                 self._emit(worker, message.groups)
+                if worker.machine:  # its clock is another one
+                    now_s = time.monotonic()
+                    message.acks = [m.Ack(ack.root, ack.value, now_s) for ack in message.acks]
                 self.tracing.note([], message.acks)
                 if message.failed:
                     cutting = any(w.cutting for w in self.workers.all)
@@ -342,6 +374,10 @@ class ElasticExecutor:
         if self.finish_at is not None:
             self.workers.all.remove(worker)
             return
+        if worker.pid is None and worker.machine:
+            self.workers.all.remove(worker)
+            self._resize()
+            return
         if worker.pid is None:
             raise Fault(f"{self.what}: a worker died while it started")
         if worker.telling:
@@ -364,14 +400,17 @@ class ElasticExecutor:
         """Have as many workers as wanted. While a thread's death is not cleared up, one thread
         works alone, so that the culprit is known."""
         alone = self.spec.host.threads and self.workers.watched
-        self.workers.resize(1 if alone else self.wanted)
+        if alone:
+            self.workers.resize(1)
+        else:
+            self.workers.resize(self.wanted, self.away)
 
     # the channel
 
     def _command(self, message: m.ToExecutor) -> None:
         match message:
             case m.Resize():
-                self.wanted = message.processors
+                self.wanted, self.away = message.processors, message.away
                 if self.workers.all and not self.workers.hold:
                     self._resize()
             case m.Aim():

@@ -1,6 +1,7 @@
 """What an executor tells when it is polled."""
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from sojourn.engine.wire import messages as m
@@ -44,5 +45,6 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         timers=sum(worker.timers for worker in workers.all),
         shards=workers.busiest,
         together={edge: dict(others) for edge, others in meter.together.items()},
+        away=Counter(worker.machine for worker in workers.all if worker.machine),
         stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )

@@ -11,7 +11,7 @@ import hashlib
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -44,6 +44,7 @@ class Worker:
 
     link: Link
     queue: deque[Item | int]
+    machine: str = ""  # another one than the executor's own
     given: deque[list[Item]] = field(default_factory=deque)
     pid: int | None = None
     retiring: bool = False
@@ -88,8 +89,11 @@ class Workers:
         give_up: Callable[[Item], None] = lambda _item: None,
         slots: int = 0,
         table: Table | None = None,
+        hire: Callable[[str, int], None] = lambda _machine, _count: None,
     ) -> None:
-        self.start_worker = start_worker
+        self.start_worker, self.hire = start_worker, hire
+        self.away: dict[str, int] = {}  # workers that should be on other machines
+        self.hired: Counter[str] = Counter()  # those that are on their way
         self.keyed = keyed
         self.own_shards = own_shards
         self.max_helping = max_bundle
@@ -210,26 +214,55 @@ class Workers:
         """What was broadcast and the worker that has most of it still to take up has not."""
         return max((sum(worker.telling) for worker in self.all), default=0)
 
-    def resize(self, wanted: int) -> None:
-        """Start or retire workers until there are `wanted` processors."""
-        staying = [w for w in self.all if not w.retiring]
+    def resize(self, wanted: int, away: Mapping[str, int] | None = None) -> None:
+        """Start or retire workers until there are `wanted` processors, of which `away` are on other
+        machines."""
+        self.away = dict(away or {})
+        wanted -= sum(self.away.values())
         count = -(-wanted // self.slots) if self.slots else wanted
-        for _ in range(count - len(staying)):
-            queue = deque() if self.keyed else self.shared
-            self.all.append(Worker(self.start_worker(), queue))
-            if self.table.entries:
-                known = list(self.table.entries.values())
-                self.tell_one(self.all[-1], m.encode(m.Broadcast(known)))
-        for worker in staying[count:]:
-            worker.retiring = True
+        for _ in range(count - len(self._staying(""))):
+            self._add(Worker(self.start_worker(), self._queue()))
+        for machine in {"", *self.away, *(w.machine for w in self.all)}:
+            most = count if not machine else self.away.get(machine, 0)
+            for worker in self._staying(machine)[most:]:
+                worker.retiring = True
+        self._hire()
         if self.slots:
-            staying = [w for w in self.all if not w.retiring]
+            staying = self._staying("")
             for worker, slots in zip(staying, shares(wanted, count), strict=True):
                 worker.slots = slots
         self.balance()
         for worker in [w for w in self.all if w.retiring]:
             self.retire_if_done(worker)
         self.pump()
+
+    def _staying(self, machine: str) -> list[Worker]:
+        return [w for w in self.all if not w.retiring and w.machine == machine]
+
+    def _queue(self) -> deque[Item | int]:
+        return deque() if self.keyed else self.shared
+
+    def _add(self, worker: Worker) -> None:
+        self.all.append(worker)
+        if self.table.entries:
+            self.tell_one(worker, m.encode(m.Broadcast(list(self.table.entries.values()))))
+
+    def _hire(self) -> None:
+        """Ask for the workers that lack on other machines and are not on their way."""
+        for machine, count in self.away.items():
+            lacking = count - len(self._staying(machine)) - self.hired[machine]
+            if lacking > 0:
+                self.hired[machine] += lacking
+                self.hire(machine, lacking)
+
+    def joined(self, link: Link, machine: str) -> Worker | None:
+        """Take in a worker of another machine; None if it is not wanted any more."""
+        self.hired[machine] = max(0, self.hired[machine] - 1)
+        if len(self._staying(machine)) >= self.away.get(machine, 0):
+            return None
+        worker = Worker(link, self._queue(), machine)
+        self._add(worker)
+        return worker
 
     def look(self, now_s: float) -> None:
         """Move shards if workers are unequally busy, for sure and not by chance."""

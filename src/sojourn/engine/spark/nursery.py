@@ -21,7 +21,7 @@ def begin() -> socket.socket:
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": _without_spark(os.environ.get("PYTHONPATH", ""))},
+            env={**os.environ, "PYTHONPATH": without_spark(os.environ.get("PYTHONPATH", ""))},
         )
     return _nursery
 
@@ -39,7 +39,7 @@ def start_executor(listener: socket.socket, spec: bytes) -> None:
         ours.sendall(spec)
 
 
-def _without_spark(path: str) -> str:
+def without_spark(path: str) -> str:
     """The path without the archives of itself that Spark puts there for its Python workers. The
     installed package has everything."""
     return os.pathsep.join(p for p in path.split(os.pathsep) if not p.endswith(".zip"))

@@ -254,6 +254,24 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     pid: int
     boot: str
     at_s: float
+    machine: str = ""
+
+
+class Outpost(msgspec.Struct, array_like=True, tag="outpost"):
+    """An outpost is there: its machine, the Spark executor it is on, and its process."""
+
+    machine: str
+    spark_executor: str
+    pid: int
+
+
+class Hire(msgspec.Struct, array_like=True, tag="hire"):
+    """An executor wants so many workers from a machine; they are to come to this address."""
+
+    machine: str
+    count: int
+    host: str
+    port: int
 
 
 class Attached(msgspec.Struct, array_like=True, tag="attached"):
@@ -305,6 +323,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     timers: int = 0
     shards: dict[int, int] | None = None
     together: dict[str, dict[str, int]] = {}
+    away: dict[str, int] = {}  # workers on other machines
 
 
 class Pressed(msgspec.Struct, array_like=True, tag="pressed"):
@@ -396,6 +415,8 @@ class HasSaved(msgspec.Struct, array_like=True, tag="has_saved"):
 
 ToDriver = (
     Hello
+    | Outpost
+    | Hire
     | Attached
     | BatchEnded
     | AskTime
@@ -423,9 +444,18 @@ class Aim(msgspec.Struct, array_like=True, tag="aim"):
 
 
 class Resize(msgspec.Struct, array_like=True, tag="resize"):
-    """Use this many processors."""
+    """Use this many processors, of which so many are on other machines."""
 
     processors: int
+    away: dict[str, int] = {}
+
+
+class Employ(msgspec.Struct, array_like=True, tag="employ"):
+    """To an outpost: send so many workers to the executor at this address."""
+
+    host: str
+    port: int
+    count: int
 
 
 class Poll(msgspec.Struct, array_like=True, tag="poll"):
@@ -500,6 +530,7 @@ ToExecutor = (
     Welcome
     | Aim
     | Resize
+    | Employ
     | Poll
     | StopSource
     | Inject

@@ -2,6 +2,8 @@
 presents itself to it. Written by the driver and by tasks, read by the executor."""
 
 import secrets
+import socket
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from sojourn.engine.wire.layout import Place, Route
 from sojourn.operators import Emits
 
 END = b"E"
+OUTPOST = "outpost/"  # how the identity of an outpost begins
 NO_BATCH = -1
 WINDOW = 4  # rows that an executor may have sent without being told that Spark has taken them
 TOLD_AT = WINDOW // 2  # rows to tell of at once, because each message wakes the executor
@@ -73,6 +76,16 @@ class ExecutorSpec:
     guilty: tuple[m.Suspect, ...] = ()
 
 
+@dataclass(frozen=True)
+class OutpostSpec:
+    """All an outpost is told when it starts."""
+
+    keys: ChannelKeys
+    secret: bytes
+    spark_executor: str
+    parent: int  # the process that starts it
+
+
 class Attach(msgspec.Struct, array_like=True):
     """The first frame of a task's link. The link is for rows. With NO_BATCH it is for telling how
     many rows Spark has taken, which must be heard even while no more rows are read."""
@@ -85,6 +98,17 @@ def identity(place: Place, epoch: int) -> bytes:
     """How the channel knows a new executor. No two are the same, because Spark may move a
     partition to another machine between batches, where another executor takes the place."""
     return f"{place.vertex}/{place.executor}/{secrets.token_hex(4)}/{epoch}".encode()
+
+
+def outpost_identity(machine: str) -> bytes:
+    """How the channel knows an outpost."""
+    return f"{OUTPOST}{machine}/{secrets.token_hex(4)}".encode()
+
+
+def machine_name() -> str:
+    """Identifies a machine. Workers of a cluster on one host have temporary directories of their
+    own, and count as machines."""
+    return f"{socket.gethostname()}:{tempfile.gettempdir()}"
 
 
 def boot_id() -> str:

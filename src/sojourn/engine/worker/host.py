@@ -42,12 +42,17 @@ def start_host(spec: HostSpec, listener: socket.socket) -> tuple[int, socket.soc
     code = 1
     try:
         die_with(parent)
-        _Host(spec, theirs).run()
+        run_host(spec, theirs)
         code = 0
     except Exception:  # noqa: BLE001  # a forked process has nobody above it to tell
         traceback.print_exc()
     finally:
         os._exit(code)
+
+
+def run_host(spec: HostSpec, control: socket.socket) -> None:
+    """Make workers for as long as somebody can ask for them."""
+    _Host(spec, control).run()
 
 
 def ask_for_worker(control: socket.socket) -> socket.socket:

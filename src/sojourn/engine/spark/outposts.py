@@ -1,0 +1,120 @@
+"""Outposts as tasks of Spark jobs beside the query, so that whatever manages the cluster starts,
+places and ends them. A job has one task that asks to be on a certain Spark executor. It takes a
+free slot there and holds it until the outpost ends. Used by the driver; the task is what runs
+there."""
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import InheritableThread
+from pyspark.core.rdd import RDD
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import SparkSession
+
+from sojourn.engine.spark.nursery import without_spark
+from sojourn.engine.wire.channel import ChannelKeys
+from sojourn.engine.wire.spec import OutpostSpec
+
+_log = logging.getLogger("sojourn")
+_TRIES = 5  # tasks that may come to a wrong place before nobody asks any more
+
+
+@dataclass(frozen=True)
+class OutpostTask:
+    """What the task runs: an outpost, if it is where it should be."""
+
+    keys: ChannelKeys
+    secret: bytes
+
+    def __call__(self, wanted: Iterable[str]) -> Iterable[bool]:
+        """Whether this was the right place; then the outpost has ended by now."""
+        (spark_executor,) = wanted
+        found = _spark_executor()
+        if found is not None and found != spark_executor:
+            yield False
+            return
+        spec = OutpostSpec(self.keys, self.secret, spark_executor, os.getpid())
+        path = without_spark(os.environ.get("PYTHONPATH", ""))
+        with subprocess.Popen(
+            [sys.executable, "-m", "sojourn.engine.executor.outpost"],
+            stdin=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        ) as process:
+            assert process.stdin is not None
+            pickle.dump(spec, process.stdin)
+            process.stdin.close()
+            process.wait()
+        yield True
+
+
+def _spark_executor() -> str | None:
+    """The id of the Spark executor that this task runs on, as its command line says; None if that
+    cannot be found."""
+    pid = os.getpid()
+    while pid > 1:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        except OSError:
+            return None
+        if "--executor-id" in words:
+            return words[words.index("--executor-id") + 1]
+        pid = int(status.rpartition(")")[2].split()[1])
+    return None
+
+
+def spark_executors(spark: SparkSession) -> dict[str, str]:
+    """The hosts of all Spark executors that are up, by id."""
+    jvm_list: Any = spark.sparkContext._jsc.sc().statusStore().executorList(True)
+    found = [jvm_list.apply(i) for i in range(jvm_list.size())]
+    return {one.id(): one.hostPort().rpartition(":")[0] for one in found if one.id() != "driver"}
+
+
+def start_outpost(
+    spark: SparkSession,
+    keys: ChannelKeys,
+    secret: bytes,
+    spark_executor: str,
+    ended: Callable[[], None],
+) -> threading.Thread:
+    """Have an outpost run on a Spark executor. Returns at once; the thread ends with it."""
+    task = OutpostTask(keys, secret)
+
+    def hold() -> None:
+        try:
+            for _ in range(_TRIES):
+                if _run(spark, task, spark_executor):
+                    return
+        except Exception:  # noqa: BLE001  # who asked for it sees that it does not come
+            _log.debug("the outpost on %s has ended", spark_executor, exc_info=True)
+        finally:
+            ended()
+
+    thread = InheritableThread(target=hold, daemon=True, name=f"sojourn-outpost-{spark_executor}")
+    thread.start()
+    return thread
+
+
+def _run(spark: SparkSession, task: OutpostTask, spark_executor: str) -> bool:
+    context = spark.sparkContext
+    jvm: Any = context._jvm
+    context.setJobDescription(f"sojourn: workers on Spark executor {spark_executor}")
+    host = spark_executors(spark).get(spark_executor)
+    if host is None:
+        return True
+    where = jvm.PythonUtils.toSeq([f"executor_{host}_{spark_executor}"])
+    item = jvm.scala.Tuple2(pickle.dumps(spark_executor), where)
+    tag = getattr(jvm.scala.reflect, "ClassTag$").__getattr__("MODULE$").AnyRef()
+    rows = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq([item]), tag)
+    java = jvm.org.apache.spark.api.java.JavaRDD.fromRDD(rows, tag)
+    wanted: RDD[str] = RDD(java, context, CPickleSerializer())
+    found = wanted.mapPartitions(task).collect()
+    return found == [True]
