@@ -63,16 +63,16 @@ class Outpost:
     def run(self) -> None:
         """Until the driver says so, or is gone."""
         self.channel.send(m.Outpost(self.machine, self.spec.spark_executor, os.getpid()))
-        while not self.ended:
-            lost_at = self.channel.lost_at
-            if lost_at is not None and time.monotonic() >= lost_at:
-                break
-            self.loop.turn(None if lost_at is None else max(0.0, lost_at - time.monotonic()))
-            seen = -1
+        while True:
+            seen = -1  # the channel's descriptors signal only changes
             while self.channel.received != seen:
                 seen = self.channel.received
                 self.channel.receive(self._command)
                 self.channel.read_monitor()
+            lost_at = self.channel.lost_at
+            if self.ended or (lost_at is not None and time.monotonic() >= lost_at):
+                break
+            self.loop.turn(None if lost_at is None else max(0.0, lost_at - time.monotonic()))
         self.channel.send(m.Bye())
         self.channel.close()
 
