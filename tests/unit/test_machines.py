@@ -102,7 +102,7 @@ class Workers:
 
     def add(self, cores: int) -> str:
         name = f"worker-{len(self.workers)}"
-        self.workers[name] = SimpleNamespace(silent=False, cores=cores)
+        self.workers[name] = SimpleNamespace(silent=False, cores=cores, temporary=f"/{name}")
         return name
 
     def remove(self, name: str) -> None:
@@ -110,15 +110,34 @@ class Workers:
 
 
 class Started:
-    """A topology that starts anew when it moves."""
+    """A topology that starts anew on all machines that are up, and its outposts."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Workers) -> None:
         self.starts, self.spark = 1, None
         self.layout = SimpleNamespace(slots=6)
+        self.cluster, self.outposts = cluster, self
+        self.hub = SimpleNamespace(outposts={}, complete=lambda: True, hellos=self.hellos)
+        self.homes = list(cluster.workers)
+
+    def hellos(self) -> dict[str, SimpleNamespace]:
+        return {name: SimpleNamespace(machine=f"host:/{name}") for name in self.homes}
+
+    def start(self, count: int) -> None:
+        free = [name for name in self.cluster.workers if name not in self.homes]
+        for name in free[:count]:
+            self.hub.outposts[f"host:/{name}"] = (b"", SimpleNamespace(spark_executor=name))
+
+    def end(self, machines: list[str]) -> None:
+        for machine in machines:
+            del self.hub.outposts[machine]
+
+    def make_room(self, processors: int) -> None:
+        """There is."""
 
     def relocate(self, action: Callable[[], None]) -> float:
         action()
         self.starts += 1
+        self.homes = [name for name, one in self.cluster.workers.items() if not one.silent]
         return 2.5
 
 
@@ -128,17 +147,34 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> StandalonePool:
     monkeypatch.setattr(pools, "await_slots", lambda _engine, _slots: None)
     monkeypatch.setattr(pools, "warm_up", lambda _spark, _machines, _wait_s: None)
     cluster: Any = Workers(1)
-    engine: Any = Started()
+    engine: Any = Started(cluster)
     return StandalonePool(cluster, engine, processors=4, cores=8, most=3)
 
 
-def test_a_machine_that_is_up_is_not_in_use_before_the_topology_moves(pool: StandalonePool) -> None:
+def test_a_machine_that_is_up_is_in_use_once_it_has_an_outpost(pool: StandalonePool) -> None:
     assert pool.start(2) == "worker-1 came up"
     assert (pool.machines(), pool.spare()) == (["worker-0"], ["worker-1"])
-    assert pool.use(2) == "added worker-1; tuples waited 2.5 s"
+    assert pool.use(2) == "added worker-1"
     assert (pool.machines(), pool.spare()) == (["worker-0", "worker-1"], [])
-    assert pool.pause_s == 2.5
+    assert pool.use(1) == "gave back worker-1"
+    assert pool.machines() == ["worker-0"]
+    assert pool.engine.starts == 1
+
+
+def test_a_machine_that_executors_are_on_is_left_by_a_new_start(pool: StandalonePool) -> None:
+    pool.start(2)
+    pool.engine.relocate(lambda: None)  # as after a failure: Spark uses all that are up
+    assert pool.machines() == ["worker-0", "worker-1"]
     assert pool.use(1) == "gave back worker-1; tuples waited 2.5 s"
+    assert pool.machines() == ["worker-0"]
+
+
+def test_an_outpost_that_does_not_come_is_a_refusal(
+    pool: StandalonePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool.engine, "start", lambda _count: None)
+    pool.start(2)
+    assert pool.use(2).startswith("refused")
     assert pool.machines() == ["worker-0"]
 
 

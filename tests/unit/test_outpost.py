@@ -27,8 +27,9 @@ WAIT_S = 20.0
 
 class Count(sj.Operator):
     def process(self, word: str) -> int:
-        self.state[word] = self.state.get(word, 0) + 1
-        return self.state[word]
+        count = int(self.state.get(word, 0)) + 1
+        self.state[word] = count
+        return count
 
 
 with own_modules_by_value():

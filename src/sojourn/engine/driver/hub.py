@@ -97,11 +97,11 @@ class Hub(threading.Thread):
         self.processors[place.vertex, place.executor] = m.Resize(processors)
         self.send(place, m.Resize(processors, dict(away)))
 
-    def homes(self) -> dict[Place, str]:
-        """The machines of the executors that have joined."""
+    def hellos(self) -> dict[Place, m.Hello]:
+        """What the executors that have joined said."""
         with self.changed:
             return {
-                place: self.members[member].machine
+                place: self.members[member]
                 for place in self.layout.places
                 if (member := self.at.get((place.vertex, place.executor))) in self.members
             }

@@ -15,9 +15,9 @@ from typing import Any
 
 from sojourn.chains import contracted
 from sojourn.engine.driver.engine import SparkEngine
-from sojourn.engine.spark.outposts import spark_executors
 from sojourn.engine.spark.session import warm_up
 from sojourn.engine.spark.standalone import StandaloneCluster
+from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
 from sojourn.ports import LocalPool, machines_within
 from sojourn.settings import ControlSettings
@@ -28,20 +28,16 @@ _WARM_S = 5.0
 
 
 class _ClusterPool(ABC):
-    """Machines of a cluster. In use are those that were up when the query last started, because
-    Spark puts its tasks on all of them, and those with an outpost."""
+    """Machines of a cluster. In use are those that elastic executors are on, and those with an
+    outpost."""
 
     def __init__(self, engine: SparkEngine, processors: int, most: int | None) -> None:
         self.engine, self.most = engine, most
         self.processors_per_machine = processors
         self.pauses_s: list[float] = []
         self.pause_s = 0.0  # nobody waits for a machine that comes
-        self._note_placed()
+        self.homes: list[m.Hello] = []  # of the elastic executors, as last seen
         engine.outposts.make_room(processors)
-
-    def _note_placed(self) -> None:
-        """Note which machines the query has started on."""
-        self.placed = (self.engine.starts, self.up(), set(spark_executors(self.engine.spark)))
 
     @property
     @abstractmethod
@@ -57,6 +53,10 @@ class _ClusterPool(ABC):
         """Wait until there are that many. Returns in words what happened."""
 
     @abstractmethod
+    def is_on(self, hello: m.Hello, name: str) -> bool:
+        """Whether an elastic executor is on a machine."""
+
+    @abstractmethod
     def outpost(self, name: str) -> str | None:
         """The machine's name for the engine, if it has an outpost."""
 
@@ -66,11 +66,15 @@ class _ClusterPool(ABC):
 
     def machines(self) -> list[str]:
         """The machines in use."""
-        if self.placed[0] != self.engine.starts:
-            self._note_placed()
         up = self.up()
-        own = [name for name in up if name in self.placed[1]]
+        own = [name for name in up if self.is_home(name)]
         return [*own, *(name for name in up if name not in own and self.outpost(name))]
+
+    def is_home(self, name: str) -> bool:
+        """Whether elastic executors are on a machine. While they start anew, those before count."""
+        if self.engine.hub.complete():
+            self.homes = list(self.engine.hub.hellos().values())
+        return any(self.is_on(hello, name) for hello in self.homes)
 
     def spare(self) -> list[str]:
         """The machines that are up besides these."""
@@ -100,9 +104,10 @@ class _ClusterPool(ABC):
             self.give_back(leaving)
             return gone
         if more:
-            came = self.engine.outposts.start(len(more), self.placed[2])
-            return f"{len(came)} of {len(more)} machines took in workers"
-        if any(name in self.placed[1] for name in leaving):
+            self.engine.outposts.start(len(more))
+            added = [name for name in self.machines() if name in more]
+            return f"added {', '.join(added)}" if added else "refused: no worker came up there"
+        if any(self.is_home(name) for name in leaving):
             self.pauses_s.append(self.engine.relocate(lambda: self.give_back(leaving)))
             return f"{gone}; tuples waited {self.pauses_s[-1]:.1f} s"
         self.engine.outposts.end([m for name in leaving if (m := self.outpost(name))])
@@ -134,10 +139,13 @@ class StandalonePool(_ClusterPool):
         """The Workers whose process has not ended."""
         return [name for name, worker in self.cluster.workers.items() if not worker.silent]
 
-    def outpost(self, name: str) -> str | None:
+    def is_on(self, hello: m.Hello, name: str) -> bool:
         """The Worker's temporary directory is what makes it a machine."""
-        temporary = self.cluster.workers[name].temporary
-        found = self.engine.hub.outposts
+        return hello.machine.endswith(f":{self.cluster.workers[name].temporary}")
+
+    def outpost(self, name: str) -> str | None:
+        """The same."""
+        temporary, found = self.cluster.workers[name].temporary, self.engine.hub.outposts
         return next((machine for machine in found if machine.endswith(f":{temporary}")), None)
 
     def bring_up(self, machines: int) -> str:
@@ -171,6 +179,10 @@ class SparkPool(_ClusterPool):
         """The ids of the Spark executors that have registered."""
         found = self.context.getExecutorIds()
         return [found.apply(i) for i in range(found.size())]
+
+    def is_on(self, hello: m.Hello, name: str) -> bool:
+        """By the id of the Spark executor."""
+        return hello.spark_executor == name
 
     def outpost(self, name: str) -> str | None:
         """By the id of the Spark executor."""

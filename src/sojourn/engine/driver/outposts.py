@@ -25,14 +25,11 @@ class Outposts:
         self.threads: dict[str, threading.Thread] = {}  # by Spark executor
         self.processors = 0  # that a machine has room for
 
-    def start(self, count: int, without: Collection[str]) -> list[str]:
-        """Start outposts on so many Spark executors, but not on some. Returns the machines that
-        have come."""
-        free = [
-            one
-            for one in spark_executors(self.supervisor.spark)
-            if one not in without and one not in self.threads
-        ]
+    def start(self, count: int) -> None:
+        """Start outposts on so many Spark executors that have none and that no elastic executor is
+        on, and use those that come."""
+        taken = {hello.spark_executor for hello in self.hub.hellos().values()} | set(self.threads)
+        free = [one for one in spark_executors(self.supervisor.spark) if one not in taken]
         plan = self.supervisor.plan
         began = set(free[:count])
         for one in began:
@@ -49,12 +46,12 @@ class Outposts:
 
         self.hub.wait(lambda: come() == began, _COME_S)
         self.make_room(self.processors)
-        return [m for m, (_, told) in self.hub.outposts.items() if told.spark_executor in began]
 
     def make_room(self, processors: int) -> None:
         """Use the machines of executors and outposts, with room for so many processors each."""
         self.processors = processors
-        machines = {*self.hub.homes().values(), *self.hub.outposts}
+        homes = (hello.machine for hello in self.hub.hellos().values())
+        machines = {*homes, *self.hub.outposts}
         self.placing.room = dict.fromkeys(sorted(machines), processors) if processors else None
         self.placing.place(self.supervisor.wanted)
 

@@ -31,7 +31,7 @@ class Placing:
                 self.layout.of(name), shares(processors, len(self.layout.of(name))), strict=True
             )
         }
-        homes = self.hub.homes()
+        homes = {place: hello.machine for place, hello in self.hub.hellos().items()}
         known = self.room is not None and all(place in homes for place in counts)
         self.has = self._assigned(counts, homes) if known else {}
         for place, count in counts.items():

@@ -294,9 +294,12 @@ class Supervisor(threading.Thread):
         return made
 
     def _clear_away(self) -> None:
-        """End the executors of the start before. One that does not answer can do no harm, because
-        everything it writes carries the number of its start."""
+        """End the executors of the start before, and outposts, whose slots Spark may need for the
+        next. One that does not answer can do no harm, because everything it writes carries the
+        number of its start."""
         self.hub.send_all(m.Finish())
+        for machine in list(self.hub.outposts):
+            self.hub.dismiss(machine)
         self.hub.all_left(LEAVE_S)
 
     def drain(self, timeout_s: float) -> None:

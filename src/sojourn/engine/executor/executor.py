@@ -30,7 +30,13 @@ from sojourn.engine.executor.workers import Item, Worker, Workers
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FIRST_TOLD, Bundle, Link, Seal
 from sojourn.engine.wire.channel import ChannelClient
-from sojourn.engine.wire.spec import ExecutorSpec, boot_id, identity, machine_name
+from sojourn.engine.wire.spec import (
+    ExecutorSpec,
+    boot_id,
+    identity,
+    machine_name,
+    spark_executor_id,
+)
 from sojourn.engine.worker.host import ask_for_worker, start_host
 from sojourn.pressure import QueueWatch, RateWatch
 
@@ -134,6 +140,7 @@ class ElasticExecutor:
                 boot_id(),
                 time.monotonic(),
                 machine_name(),
+                spark_executor_id(),
             )
         )
         try:

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark import InheritableThread
@@ -21,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from sojourn.engine.spark.nursery import without_spark
 from sojourn.engine.wire.channel import ChannelKeys
-from sojourn.engine.wire.spec import OutpostSpec
+from sojourn.engine.wire.spec import OutpostSpec, spark_executor_id
 
 _log = logging.getLogger("sojourn")
 _TRIES = 5  # tasks that may come to a wrong place before nobody asks any more
@@ -37,8 +36,7 @@ class OutpostTask:
     def __call__(self, wanted: Iterable[str]) -> Iterable[bool]:
         """Whether this was the right place; then the outpost has ended by now."""
         (spark_executor,) = wanted
-        found = _spark_executor()
-        if found is not None and found != spark_executor:
+        if spark_executor_id() not in ("", spark_executor):
             yield False
             return
         spec = OutpostSpec(self.keys, self.secret, spark_executor, os.getpid())
@@ -53,22 +51,6 @@ class OutpostTask:
             process.stdin.close()
             process.wait()
         yield True
-
-
-def _spark_executor() -> str | None:
-    """The id of the Spark executor that this task runs on, as its command line says; None if that
-    cannot be found."""
-    pid = os.getpid()
-    while pid > 1:
-        try:
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-            status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-        except OSError:
-            return None
-        if "--executor-id" in words:
-            return words[words.index("--executor-id") + 1]
-        pid = int(status.rpartition(")")[2].split()[1])
-    return None
 
 
 def spark_executors(spark: SparkSession) -> dict[str, str]:

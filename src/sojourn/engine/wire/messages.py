@@ -255,6 +255,7 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     boot: str
     at_s: float
     machine: str = ""
+    spark_executor: str = ""
 
 
 class Outpost(msgspec.Struct, array_like=True, tag="outpost"):

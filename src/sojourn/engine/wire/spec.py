@@ -1,6 +1,7 @@
 """What an elastic executor is told when it starts, how the channel knows it, and how a Spark task
 presents itself to it. Written by the driver and by tasks, read by the executor."""
 
+import os
 import secrets
 import socket
 import tempfile
@@ -109,6 +110,22 @@ def machine_name() -> str:
     """Identifies a machine. Workers of a cluster on one host have temporary directories of their
     own, and count as machines."""
     return f"{socket.gethostname()}:{tempfile.gettempdir()}"
+
+
+def spark_executor_id() -> str:
+    """The Spark executor that this process was started by, as the cluster or its command line says;
+    empty if that cannot be found."""
+    pid = os.getpid()
+    while pid > 1 and "SPARK_EXECUTOR_ID" not in os.environ:
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+        except OSError:
+            break
+        if "--executor-id" in words:
+            return words[words.index("--executor-id") + 1]
+        pid = int(status.rpartition(")")[2].split()[1])
+    return os.environ.get("SPARK_EXECUTOR_ID", "")
 
 
 def boot_id() -> str:
