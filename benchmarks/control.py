@@ -384,9 +384,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
 
 def orders(*conf: str) -> dict[str, Any]:
     """What `make run` runs, in a process of its own, with further settings; as its journal tells
-    it. The surge begins 25 s after the first order. When that was follows from how many orders came
-    until each tick before; the earliest such time is right, as an order may be counted late but not
-    early."""
+    it. The surge begins 25 s after the source, which begins with its first interval."""
     with tempfile.TemporaryDirectory() as folder, Steal() as steal:
         journal = Path(folder, "journal.jsonl")
         command = [sys.executable, "-m", "sojourn", "run", str(ROOT / "examples" / "orders.py")]
@@ -410,9 +408,9 @@ def orders(*conf: str) -> dict[str, Any]:
     for r in (r for r in records if not r.pressures):  # others end no interval
         elapsed_s, before_s = r.time_s - before_s, r.time_s
         source = r.samples.vertices.get("orders")
+        if source is not None and surge_s == math.inf:
+            surge_s = r.time_s - source.interval_s + 25
         came += 0 if source is None else source.arrivals
-        if 0 < came < 1000:
-            surge_s = min(surge_s, r.time_s + 25 - came / 40)
         if not came or r.time_s > last_s:
             continue
         if not steal.was_clean(r.time_s + steady_s - elapsed_s, r.time_s + steady_s):
