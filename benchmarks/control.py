@@ -13,7 +13,8 @@ it is done. A second with more than 5 % of the CPU stolen is left out; how many 
               before the step at twice the load, because the old processors nearly keep up. It is
               at most 12 times that mean at ten times the load, because only a fifth of the tuples
               can be served until more processors come, and those of the first second may wait for
-              a second. A later second is no peak of the step.
+              a second. A later second is no peak of the step. A run of which fewer than eight of
+              these ten seconds are clean is made again, at most twice.
     boundary  40 tuples/s at fixed processors, a commit every 5 s and the end of a batch every 20 s.
               Seconds are told apart by when those happened. With a commit, the mean is at most 1.2
               times that without, and the 99th percentile at most 1.3 times or 20 ms above. With
@@ -79,7 +80,8 @@ from sojourn.wiring import settings_for
 ROOT = Path(__file__).parents[1]
 SLEEPS = {"check": 0.025, "price": 0.040}
 TARGET_S = 0.2
-PEAK_S = 10
+PEAK_S, CLEAN_S = 10, 8  # seconds after a step that count, and how many of them must be clean
+TRIES = 3
 PERCENT_99 = 0.99
 
 
@@ -176,16 +178,22 @@ def step(spark: SparkSession, quick: bool) -> dict[str, Any]:
         for seed in range(1 if quick else 3):
             rates = ((before_s, 40.0), (after_s, times * 40.0))
             source = sj.sources.paced(number, rate=rates, arrivals="poisson", seed=seed)
-            run = Run(spark, chain(source, (2, 3)), before_s + after_s + 2, max_sojourn=TARGET_S)
-            step_s = run.began_s + before_s
-            before = run.seconds(step_s, step_s - 30, step_s)
-            after = run.seconds(step_s, step_s, step_s + after_s)
+            for _ in range(TRIES):
+                run = Run(
+                    spark, chain(source, (2, 3)), before_s + after_s + 2, max_sojourn=TARGET_S
+                )
+                step_s = run.began_s + before_s
+                before = run.seconds(step_s, step_s - 30, step_s)
+                after = run.seconds(step_s, step_s, step_s + after_s)
+                if sum(second < PEAK_S for second in after.count) >= CLEAN_S:
+                    break
             usual_s = sum(before.total_s[s] for s in before.count) / sum(before.count.values())
             back = back_after([after.mean_s(s) > TARGET_S for s in sorted(after.count)])
             # Counted in clean seconds; the second itself may be later.
             back_s = None if back is None else sorted(after.count)[back]
             means = {s: after.mean_s(s) for s in sorted(after.count) if after.count[s]}
-            peak = max(mean_s for s, mean_s in means.items() if s < PEAK_S) / usual_s
+            peak = max((mean_s for s, mean_s in means.items() if s < PEAK_S), default=math.inf)
+            peak /= usual_s
             runs.append(
                 {
                     "back_after_s": back_s,
@@ -376,9 +384,7 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
 
 def orders(*conf: str) -> dict[str, Any]:
     """What `make run` runs, in a process of its own, with further settings; as its journal tells
-    it. The surge begins 25 s after the first order. When that was follows from how many orders came
-    until each tick before; the earliest such time is right, as an order may be counted late but not
-    early."""
+    it. The surge begins 25 s after the source, which begins with its first interval."""
     with tempfile.TemporaryDirectory() as folder, Steal() as steal:
         journal = Path(folder, "journal.jsonl")
         command = [sys.executable, "-m", "sojourn", "run", str(ROOT / "examples" / "orders.py")]
@@ -402,9 +408,9 @@ def orders(*conf: str) -> dict[str, Any]:
     for r in (r for r in records if not r.pressures):  # others end no interval
         elapsed_s, before_s = r.time_s - before_s, r.time_s
         source = r.samples.vertices.get("orders")
+        if source is not None and surge_s == math.inf:
+            surge_s = r.time_s - source.interval_s + 25
         came += 0 if source is None else source.arrivals
-        if 0 < came < 1000:
-            surge_s = min(surge_s, r.time_s + 25 - came / 40)
         if not came or r.time_s > last_s:
             continue
         if not steal.was_clean(r.time_s + steady_s - elapsed_s, r.time_s + steady_s):

@@ -731,3 +731,54 @@ def test_quick_workers_with_something_in_hand_answer_soon() -> None:
         found.append(rig.workers.answer_soon)
         rig.workers.given = 0
     assert found == [False, True, False]
+
+
+# shards by their load
+
+
+def loaded(rig: Rig, shards: list[int], times: int, now_s: float) -> None:
+    """Tuples for some shards, all of which are processed at once."""
+    for _ in range(times):
+        rig.workers.put(Bundle([b"x"] * len(shards), shards, []))
+        while rig.workers.given:
+            for worker in rig.workers.all:
+                if worker.given:
+                    rig.workers.done(worker, done(len(worker.given[0])))
+        for far in rig.far.values():
+            far.heard()
+    rig.workers.look(now_s)
+
+
+def owned_shards(rig: Rig, worker: Worker) -> list[int]:
+    return sorted(shard for shard, owner in rig.workers.owner.items() if owner is worker)
+
+
+def test_shards_that_keep_one_worker_busy_are_shared_out() -> None:
+    with rigged(keyed=True, shards=8) as rig:
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        busy = owned_shards(rig, rig.workers.all[0])
+        loaded(rig, busy, 100, 10.0)
+        assert len(rig.workers.moves) == 2  # of four alike
+        assert set(rig.workers.moves) <= set(busy)
+        assert {move.to for move in rig.workers.moves.values()} == {rig.workers.all[1]}
+
+
+def test_nothing_moves_while_all_are_about_equally_busy_or_little_is_known() -> None:
+    with rigged(keyed=True, shards=8) as rig:
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        loaded(rig, list(range(8)), 100, 10.0)
+        loaded(rig, owned_shards(rig, rig.workers.all[0])[:1], 3, 60.0)  # the others are forgotten
+        assert not rig.workers.moves
+
+
+def test_a_shard_that_is_busier_than_all_others_gets_a_worker_to_itself() -> None:
+    with rigged(keyed=True, shards=8) as rig:
+        rig.workers.resize(2)
+        rig.ready(*rig.workers.all)
+        busy, *rest = owned_shards(rig, rig.workers.all[0])
+        loaded(rig, [busy] * 20 + rest, 20, 10.0)
+        moving = {shard: move.to for shard, move in rig.workers.moves.items()}
+        soon = rig.workers.owner | moving
+        assert [shard for shard, worker in soon.items() if worker is soon[busy]] == [busy]
