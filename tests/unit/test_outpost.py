@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import cloudpickle
 import pytest
@@ -89,7 +90,7 @@ class Rig:
             self.channel.flush()
             self.loop.turn(0.1)
         for link in self.links[-count:]:
-            link.send(pickle.dumps(SPEC))
+            link.send(pickle.dumps(SimpleNamespace(host=SPEC)))
             link.send(m.encode(m.Open(b"", [])))
         return self.links[-count:]
 

@@ -6,7 +6,6 @@ One thread runs one loop over sockets: the Spark task's, the workers', the chann
 of its partition starts it. It ends when the driver says so or is gone."""
 
 import os
-import pickle
 import signal
 import socket
 import time
@@ -57,8 +56,8 @@ class WorkerDied(Fault):
 class ElasticExecutor:
     """The loop, and what goes on between its parts."""
 
-    def __init__(self, spec: ExecutorSpec, listener: socket.socket) -> None:
-        self.spec = spec
+    def __init__(self, spec: ExecutorSpec, listener: socket.socket, pickled: bytes) -> None:
+        self.spec, self.pickled = spec, pickled
         self.what = f"{spec.kind} {spec.place.vertex!r}"
         self.host_pid, self.control = start_host(spec.host, listener)
         durable.private_directory(spec.directory)
@@ -298,7 +297,7 @@ class ElasticExecutor:
             link.close()
             return
         self.loop.add(link, lambda: self._read_worker(link))
-        link.send(pickle.dumps(self.spec.host))
+        link.send(self.pickled)
         self._open(link)
 
     def _read_worker(self, link: Link) -> None:

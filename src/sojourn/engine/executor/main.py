@@ -33,9 +33,10 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     listener, told = (socket.socket(fileno=end) for end in ends)
     with told, told.makefile("rb") as file:
-        spec = pickle.load(file)  # from the task, which got it from the driver
+        pickled = file.read()
+    spec = pickle.loads(pickled)  # from the task, which got it from the driver
     listener.setblocking(False)
-    ElasticExecutor(spec, listener).run()
+    ElasticExecutor(spec, listener, pickled).run()
 
 
 main()

@@ -186,7 +186,7 @@ def _nursery(requests: socket.socket) -> None:
             control, told = (socket.socket(fileno=end) for end in ends)
             with told, told.makefile("rb") as file:
                 spec = pickle.load(file)  # from the executor, which has shown that it is ours
-            run_host(spec, control)
+            run_host(spec.host, control)
             code = 0
         except Exception:  # noqa: BLE001  # a forked process has nobody above it to tell
             traceback.print_exc()
