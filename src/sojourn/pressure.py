@@ -15,6 +15,7 @@ _STEP_S = 0.02  # arrivals are looked at together
 _SPREAD_S = 0.5  # over which their irregularity is measured
 _MOST_IRREGULAR = 20.0
 _SPANS = 10  # such spans, from which it is known
+_LEAST = 1e-6  # the lowest usual rate, after a silence
 _FEW = 20  # arrivals that hardly tell a rate
 _LONG = 0.5  # times the target; other operators need time too
 
@@ -81,11 +82,12 @@ class RateWatch:
         the steps since likeliest."""
         best, found = -math.inf, (0.0, 0.0)
         seconds, count = 0.0, 0
+        usual = max(self.usual, _LEAST)
         for step_s, came in reversed(self.rising):
             seconds, count = seconds + step_s, count + came
             rate = count / seconds
-            likelier = count * math.log(max(rate, self.usual) / self.usual)
-            likelier -= (max(rate, self.usual) - self.usual) * seconds
+            likelier = count * math.log(max(rate, usual) / usual)
+            likelier -= (max(rate, usual) - usual) * seconds
             if likelier > best and (count >= _FEW or not found[1]):
                 best, found = likelier, (rate, seconds)
         return found

@@ -69,3 +69,15 @@ def test_a_queue_is_not_told_if_it_is_short_or_fast_or_may_wait() -> None:
     assert QueueWatch(0.2).look(1000, 2, 1e-4) is None
     assert QueueWatch(None).look(1000, 1, 1.0) is None
     assert QueueWatch(0.2).look(1000, 0, 1.0) is None
+
+
+def test_a_rise_after_a_long_silence_is_told() -> None:
+    watch = RateWatch()
+    now_s = 0.0
+    for _ in range(120):  # few enough that a silence is no fall
+        now_s += 2.0
+        watch.add(1, now_s)
+    for _ in range(3):
+        now_s += 40.0
+        watch.add(0, now_s)
+    assert watch.add(50, now_s + 1.0) == pytest.approx((50.0, 1.0))

@@ -142,7 +142,7 @@ class _Round(Generic[Executor, Machine]):
         ]
         if not others:
             return None
-        return home, min(others, key=lambda other: self._loss(other, home, least=0))
+        return home, min(others, key=lambda other: self._loss(other, home))
 
     def _anywhere(self, name: Executor) -> tuple[Machine, Executor | None] | None:
         """The core that costs least to give up and to gain. To gain one costs the same wherever the
@@ -176,12 +176,11 @@ class _Round(Generic[Executor, Machine]):
             return 0.0 if machine == need.home else need.state
         return need.state * (total - self.has[name].get(machine, 0)) / (total * (total + 1))
 
-    def _loss(self, name: Executor, machine: Machine, least: int = 1) -> float:
-        """C⁻: what moves if the executor gives up a core there; infinite if it keeps no more than
-        `least` then."""
+    def _loss(self, name: Executor, machine: Machine) -> float:
+        """C⁻: what moves if the executor gives up a core there; all of it with the last one."""
         total = self.total[name]
-        if total <= max(1, least):
-            return math.inf if least else self.needs[name].state
+        if total <= 1:
+            return self.needs[name].state
         there = self.has[name][machine]
         return self.needs[name].state * (total - there) / (total * (total - 1))
 

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 
 MEMORY_S = 3.0  # what is older hardly counts
+LOOK_S = 0.5  # between two looks at whether workers are equally busy
 _FORGOTTEN = 1e-3  # tuples
 _PRIOR = 3.0  # tuples of the mean service time that a shard is taken to have had
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sojourn.placement.balance import THETA, balanced, skew
-from sojourn.placement.loads import MEMORY_S
+from sojourn.placement.loads import LOOK_S, MEMORY_S
 from sojourn.rush import Rush
 from sojourn.simulator.draws import Times, quantized, squares
 from sojourn.simulator.lane import Lane, Seat
@@ -22,7 +22,6 @@ from sojourn.simulator.workload import OperatorLoad
 
 Numbers = npt.NDArray[np.int64]
 _BLOCK = 256
-_LOOK_S = 0.5  # between two looks at whether workers are equally busy
 
 
 @dataclass
@@ -189,10 +188,9 @@ class Station:
     def _balance(self, executors: Iterable[int], left: Numbers, now_s: float) -> None:
         """Give every shard a lane of its executor, so that all are about equally busy. `left` are
         the machines that they have been at."""
-        homes = np.array(self.lane_home)
+        homes, loads = np.array(self.lane_home), dict(enumerate(self.lately.tolist()))
         for executor in executors:
             owned, homeless = self._owned(executor, homes)
-            loads = dict(enumerate(self.lately.tolist()))
             for shard, lane in balanced(owned, loads, homeless):
                 self.owner[shard] = lane
         now_at = np.array([lane.seats[0].machine for lane in self.lanes])[self.owner]
@@ -218,7 +216,7 @@ class Station:
         self.counted_s = now_s
         if now_s < self.looks_s or len(self.lanes) < 2:
             return
-        self.looks_s = now_s + _LOOK_S
+        self.looks_s = now_s + LOOK_S
         homes = np.array(self.lane_home)
         busy = np.bincount(self.owner, self.lately, len(self.lanes))
         total, lanes = np.bincount(homes, busy), np.bincount(homes)

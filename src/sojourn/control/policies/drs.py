@@ -21,7 +21,7 @@ _AS_HIGH = 0.9  # of a load that is taken for as high
 _LOOKS = 5  # intervals between two looks at whether places are wrong
 _WORTH = 0.05  # the least share of processors worth giving back; smaller changes would never end
 _LASTS_S = 3.0  # the target is not missed by accident for that long
-_AGREE = 2  # intervals in a row that suffice where the load has risen, or an operator is behind
+_AGREE = 2  # intervals in a row in which an operator is behind; so many signs alone may be chance
 
 
 def drs(s: Situation | Blind) -> Decision:

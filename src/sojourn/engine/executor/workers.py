@@ -19,7 +19,7 @@ from sojourn.engine.executor.table import Table
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
 from sojourn.placement.balance import THETA, balanced, imbalance, skew
-from sojourn.placement.loads import Loads
+from sojourn.placement.loads import LOOK_S, Loads
 from sojourn.shards import shares
 
 # How long a worker should be busy with what it is given at once. If shorter, handing over tuples
@@ -28,7 +28,6 @@ from sojourn.shards import shares
 _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
 _BUSIEST = 1024  # shards that are told of
-_LOOK_S = 0.5  # between two looks at whether workers are equally busy
 
 Item = tuple[bytes, int, Trace | None]
 
@@ -268,7 +267,7 @@ class Workers:
         """Move shards if workers are unequally busy, for sure and not by chance."""
         if not self.keyed or now_s < self.looks_s:
             return
-        self.looks_s = now_s + _LOOK_S
+        self.looks_s = now_s + LOOK_S
         self.loads.look(now_s)
         owned: dict[Worker | None, list[int]]
         owned = {w: [] for w in self.all if not w.retiring and w.pid is not None}
