@@ -1,6 +1,7 @@
 """The control loop over a fake engine that behaves as the model says, in virtual time."""
 
 import copy
+import itertools
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -545,6 +546,20 @@ def test_a_service_time_that_has_changed_for_sure_counts_at_once() -> None:
     found = smoothed(past, by_fives()).operators["match"]
     assert found.service_s == pytest.approx(0.060)
     assert found.served == 250
+
+
+def test_where_tuples_take_much_longer_processors_come_step_by_step() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 10)
+    had = engine.allocation()["match"]
+    engine.service_s = {**engine.service_s, "match": 0.3}
+    additions = [r for r in ticks(control, 3) if r.applied]
+    assert "tuples take longer than before at 'match'" in additions[0].decision.reason
+    counts = [had, *(r.decision.allocation["match"] for r in additions if r.decision.allocation)]
+    assert all(then <= 2 * now for now, then in itertools.pairwise(counts))
+    ticks(control, 20)
+    assert engine.allocation()["match"] >= 50 * 0.3  # it was the operator after all
 
 
 def test_a_wild_service_time_of_few_tuples_counts_as_few() -> None:

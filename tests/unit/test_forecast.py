@@ -188,14 +188,15 @@ def run(
     steps: tuple[tuple[float, float], ...],
     seed: int = 0,
     journal: Path | None = None,
+    machines: int | None = None,
     **settings: Any,
 ) -> tuple[Summary, list[Record]]:
-    """The records of a simulated run."""
+    """The records of a simulated run, perhaps with so many machines at first."""
     records: list[Record] = []
     counts, load = {"check": 2, "price": 3}, SourceLoad(steps)
     simulation = pair(ORDERS, counts, load, seed, max_sojourn_s=TARGET_S, **settings)
     seconds = sum(seconds for seconds, _ in steps)
-    summary = replace(simulation, duration_s=seconds).run(
+    summary = replace(simulation, duration_s=seconds, machines=machines).run(
         journal=journal, listeners=[records.append]
     )
     return summary, records
@@ -212,15 +213,16 @@ def mean_processors(records: Sequence[Record]) -> float:
     return sum(sum(r.wanted.values()) for r in records) / len(records)
 
 
-def test_a_learned_pattern_keeps_the_target_through_its_surges() -> None:
-    without = [r for seed in range(2) for r in run(SHORT * 8, seed)[1]]
-    learned = [r for seed in range(2) for r in run(SHORT * 8, seed, season_s=SHORT_S)[1]]
+def test_a_learned_pattern_has_machines_come_before_its_surges() -> None:
+    room: dict[str, Any] = {"machines": 1, "machine_processors": 6}
+    without = [r for seed in range(2) for r in run(SHORT * 8, seed, **room)[1]]
+    learned = [r for seed in range(2) for r in run(SHORT * 8, seed, season_s=SHORT_S, **room)[1]]
 
     def surges(records: Sequence[Record]) -> list[Record]:
         """Once the pattern may be known."""
         return [r for r in records if r.time_s > 900 and 120 < r.time_s % SHORT_S <= 180]
 
-    assert above(surges(learned)) <= 0.6 * above(surges(without))
+    assert above(surges(learned)) <= 0.3 * above(surges(without))
     assert above(learned) < above(without)
     assert mean_processors(learned) <= 1.03 * mean_processors(without)
     ahead = [r for r in learned if r.applied and 80 < r.time_s % SHORT_S <= 120]

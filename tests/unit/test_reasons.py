@@ -108,6 +108,12 @@ def one_more(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     return none_lost and s.total(best) == s.total(s.current) + 1
 
 
+def doubled(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    best = after(s, d)
+    names = re.findall(NAME, m[1])
+    return all(n in s.slowed and best[n] == 2 * s.current[n] for n in names)
+
+
 def floor(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     bound = s.network.bound(s.settings.percentile)
     return m[1] == told(target(s)) and s.memory.bias.correct(bound, bound) >= target(s) * 0.99
@@ -275,7 +281,12 @@ RULES: list[tuple[str, Rule]] = [
     (r"every operator is at its minimum", stays),
     (r"nothing more can be done", stays),
     (r"no other placement is sure to be better", stays),
-    (r"nothing can be added", stays),
+    (r"nothing can be added at once", stays),
+    (
+        rf"tuples take longer than before at ({NAME}(?:, {NAME})*), so at most twice as many "
+        r"at first",
+        doubled,
+    ),
     (r"all operators keep up, so this waits for the next interval", keep_up),
     (rf"the last change is too recent \({TIME} to go\)", fresh),
     (r"the last change has not shown its effect yet", stays),

@@ -17,7 +17,8 @@ from sojourn.units import format_duration as told
 _log = logging.getLogger("sojourn")
 _SURE = 4.0  # standard errors that a slope must be from none
 _FEWEST = 6  # intervals that a slope is taken from
-_REACH_S = 60.0  # how far back a slope reaches
+_REACHES_S = (60.0, 120.0)  # how far back a slope reaches; a slow one is seen only from afar
+_LASTS_S = 20.0  # a slope that has not proved right counts once it has lasted that long
 _STEEPEST = 2.0  # times the present load; a slope is not followed further
 _CASES = 30  # by which a slope is judged
 _PROVES = 10  # cases that say something
@@ -224,8 +225,11 @@ def foreseen(
         soon, rate = (min(line.at(now_s + s), _STEEPEST * now) for s in (lead_s, horizon_s))
         outlook = replace(outlook, pending=(*outlook.pending, Case(now_s + horizon_s, rate, now)))
         forecast = replace(forecast, slope=rate)
-        if rate > now and outlook.score.proved:
-            soon = max(soon, now)
+        proved = outlook.score.proved
+        if not proved:
+            rate = min(rate, (1 + settings.headroom) * now)
+        if rate > now and (proved or line.seconds >= _LASTS_S):
+            soon = min(max(soon, now), rate)
             forecast = replace(forecast, soon=soon, rate=rate, highest=rate, by="slope")
     if settings.season_s is None:
         return outlook, forecast
@@ -261,24 +265,25 @@ def slope_of(past: Sequence[Measure]) -> "Line | None":
     """The line that the load has followed since it last jumped; None if that has no slope for
     sure."""
     newest_s = past[-1].time_s
-    past = [m for m in past if m.time_s > newest_s - _REACH_S]
-    past = past[_jumped([reading_of(m) for m in past], [_middle_s(m) for m in past]) :]
-    readings = [reading_of(m) for m in past]
-    if len(readings) < _FEWEST:
-        return None
-    line = _line([_middle_s(m) for m in past], readings)
-    return line if abs(line.slope) > _SURE * line.error else None
+    for reach_s in _REACHES_S:
+        near = [m for m in past if m.time_s > newest_s - reach_s]
+        near = near[_jumped([reading_of(m) for m in near], [_middle_s(m) for m in near]) :]
+        line = _line([_middle_s(m) for m in near], [reading_of(m) for m in near])
+        if len(near) >= _FEWEST and abs(line.slope) > _SURE * line.error:
+            return line
+    return None
 
 
 class Line(NamedTuple):
-    """A rate at a time, how fast it grows, the standard error of that, and how far the readings are
-    from it: the sum of squares over what chance makes of it."""
+    """A rate at a time, how fast it grows, the standard error of that, how far the readings are
+    from it (the sum of squares over what chance makes of it), and how many seconds they are of."""
 
     rate: float
     time_s: float
     slope: float
     error: float
     misfit: float
+    seconds: float
 
     def at(self, time_s: float) -> float:
         """The rate at a time."""
@@ -303,7 +308,8 @@ def _line(times_s: Sequence[float], readings: Sequence[Reading]) -> Line:
     chance = rate * sum(r.scv * r.weight for r in readings) / weight
     misfit = squares / chance if chance > 0 else 0.0
     each = chance * max(1.0, misfit / max(1, len(readings) - 2))
-    return Line(rate, time_s, slope, math.sqrt(each / spread) if spread > 0 else math.inf, misfit)
+    error = math.sqrt(each / spread) if spread > 0 else math.inf
+    return Line(rate, time_s, slope, error, misfit, weight)
 
 
 def _jumped(readings: Sequence[Reading], times_s: Sequence[float]) -> int:

@@ -111,10 +111,13 @@ def too_recent(s: Situation, least_s: float = 0.0) -> str:
 
 
 def _rescues(s: Situation, found: Decision) -> bool:
-    """Whether it adds processors while an operator falls behind, and takes none from others."""
+    """Whether it adds processors while an operator falls behind, and takes none from others. If
+    the operator falls behind because its tuples take longer, more may not help, so it must be
+    seen what they do."""
     assert found.allocation is not None
     takes = any(count < s.current[name] for name, count in found.allocation.items())
-    return found.action is Action.ADD and bool(s.slow) and not takes
+    more = {name for name, count in found.allocation.items() if count > s.current[name]}
+    return found.action is Action.ADD and bool(s.slow) and not takes and not more & s.slowed
 
 
 def _unjudged(s: Situation, found: Decision) -> str:

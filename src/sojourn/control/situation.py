@@ -16,6 +16,7 @@ from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
 
 _PAYS = 20.0  # times as long as a change costs, it must pay
+_SLOWED = 1.5  # times as long as before is much longer
 RETRIES = 3  # how often a change that does not come is asked for again
 
 
@@ -288,7 +289,9 @@ class Situation(Standing):
     def slow(self) -> str:
         """Which operator cannot keep up with what arrives and waits, in words; empty if none. It
         must be so even if chance had one standard error more arrive."""
-        least = 1 - self._error
+        least = (
+            1.0 if self.pressures or self.forecast.by == "slope" else 1 - self.chance
+        )  # what presses is sure
         for name, count in self.current.items():
             station = self.network.stations[name]
             each = f"{count} × {station.service_rate:.4g}/s"
@@ -302,12 +305,27 @@ class Situation(Standing):
         return ""
 
     @property
-    def _error(self) -> float:
-        """The share by which the measured load may be off by chance. What presses is sure."""
-        if self.pressures:
-            return 0.0
-        count = self.smooth.external_rate * self.smooth.interval_s
+    def chance(self) -> float:
+        """The share by which the load may be off by chance: one standard error of what was told, or
+        of what was measured."""
+        told_of = (p.rate * p.over_s for p in self.pressures if p.rate is not None)
+        count = max(told_of, default=self.smooth.external_rate * self.smooth.interval_s)
         return math.sqrt(max(1.0, self.smooth.arrival_scv or 1.0) / max(1.0, count))
+
+    @cached_property
+    def slowed(self) -> frozenset[str]:
+        """The operators whose tuples take much longer than in the minutes before the window."""
+        early = [m for m in self.past if m.time_s <= self.now_s - self.settings.memory_s]
+        found = set()
+        for name in self.wanted:
+            each = [m.operators[name] for m in early]
+            known_s = [(o.service_s, o.served) for o in each if o.service_s is not None]
+            served = sum(count for _, count in known_s)
+            now_s = self.smooth.operators[name].service_s
+            before_s = sum(service_s * count for service_s, count in known_s) / max(1, served)
+            if served and now_s is not None and now_s > _SLOWED * before_s:
+                found.add(name)
+        return frozenset(found)
 
     @property
     def behind(self) -> int:

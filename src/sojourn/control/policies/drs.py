@@ -118,7 +118,8 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         but = s.backlog or (by_model if s.keeps_up else "by the model an operator falls behind")
         reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=known(expected))
-    if s.forecast.words and s.estimate(_loaded(s, s.forecast.soon), s.current) > target_s:
+    share = 1 - 2 * s.settings.headroom if s.forecast.by == "slope" else 1.0
+    if s.forecast.words and s.estimate(_loaded(s, s.forecast.soon), s.current) > share * target_s:
         return _add(s, target_s, s.forecast.words, _foreseen(s), _foreseen(s))
     found = _chronic(s, target_s)
     if found is None and not s.backlog:
@@ -175,7 +176,9 @@ def _urgent(s: Situation) -> Decision | None:
     if found.action is not Action.ADD or found.allocation is None:
         return None
     best = {
-        name: max(count, s.wanted[name]) if s.current[name] == s.wanted[name] else s.wanted[name]
+        name: max(count, s.wanted[name])
+        if s.current[name] == s.wanted[name] and name not in s.slowed
+        else s.wanted[name]
         for name, count in found.allocation.items()
     }
     if best == dict(s.wanted) or (s.most is not None and s.total(best) > s.most):
@@ -190,7 +193,9 @@ def _at_once(s: Situation) -> Decision:
     if target_s is None:
         return Decision(Action.HOLD, f"{s.pressing}; there is no target")
     if s.slow:
-        wait = Decision(Action.WAIT, f"{s.pressing}, and {s.slow}; but nothing can be added")
+        wait = Decision(
+            Action.WAIT, f"{s.pressing}, and {s.slow}; but nothing can be added at once"
+        )
         return _urgent(s) or wait
     expected = s.present_s
     if expected > target_s and any(p.rate is not None for p in s.pressures):
@@ -212,7 +217,7 @@ def _risen(s: Situation) -> Network:
     rising = s.smooth.rising or bool(s.pressures)
     began_s, high = s.now_s - s.smooth.interval_s, _AS_HIGH * s.smooth.external_rate
     seen = any(m.time_s <= began_s and m.external_rate > high for m in s.past)
-    more = 1 + s.settings.headroom if rising and not seen else 1.0
+    more = (1 + s.settings.headroom) * (1 + s.chance) if rising and not seen else 1.0
     return _loaded(s, max(more * s.forecast.now, s.forecast.rate))
 
 
@@ -249,7 +254,8 @@ def _add(
         wanted = s.total(plan.allocation)
         note = f"; {wanted} processors are needed and the limit is {s.most}{short}"
     else:
-        best = operators_of(s, plan)
+        best, held = _not_too_many(s, operators_of(s, plan))
+        note += held
     if best == s.current and not note and (s.most is None or s.total(best) < s.most):
         # The model sees enough processors, but has been wrong for long: add one.
         best = operators_of(s, assigned(s, s.network, s.total(best) + 1, s.current))
@@ -264,6 +270,15 @@ def _add(
     promise = f", {told(then)} expected" if math.isfinite(then) else ""
     reason = f"{why}: {s.from_to(best)}{promise}{note}"
     return Decision(action, reason, best, known(then), needed or s.total(best))
+
+
+def _not_too_many(s: Situation, best: Mapping[str, int]) -> tuple[dict[str, int], str]:
+    """At most twice as many where tuples take longer than before, and why. If it is the machine
+    that has become slow, more processors make it slower still."""
+    most = {n: 2 * s.current[n] if n in s.slowed else k for n, k in best.items()}
+    held = ", ".join(repr(name) for name, count in best.items() if count > most[name])
+    note = f"; tuples take longer than before at {held}, so at most twice as many at first"
+    return {n: min(k, most[n]) for n, k in best.items()}, note if held else ""
 
 
 def _fewer(s: Situation, target_s: float) -> Decision | None:
