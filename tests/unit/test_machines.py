@@ -116,20 +116,20 @@ class Started:
         self.starts, self.spark = 1, None
         self.layout = SimpleNamespace(slots=6)
         self.cluster, self.outposts = cluster, self
-        self.hub = SimpleNamespace(outposts={}, complete=lambda: True, hellos=self.hellos)
+        self.hub = SimpleNamespace(complete=lambda: True, hellos=self.hellos)
+        self.machines: set[str] = set()
         self.homes = list(cluster.workers)
 
     def hellos(self) -> dict[str, SimpleNamespace]:
-        return {name: SimpleNamespace(machine=f"host:/{name}") for name in self.homes}
+        return {name: SimpleNamespace(machine=f"host:/{name}/1") for name in self.homes}
 
     def start(self, count: int) -> None:
         free = [name for name in self.cluster.workers if name not in self.homes]
         for name in free[:count]:
-            self.hub.outposts[f"host:/{name}"] = (b"", SimpleNamespace(spark_executor=name))
+            self.machines.add(f"host:/{name}/1")
 
     def end(self, machines: list[str]) -> None:
-        for machine in machines:
-            del self.hub.outposts[machine]
+        self.machines -= set(machines)
 
     def make_room(self, processors: int) -> None:
         """There is."""
@@ -145,7 +145,6 @@ class Started:
 def pool(monkeypatch: pytest.MonkeyPatch) -> StandalonePool:
     """One machine of at most three."""
     monkeypatch.setattr(pools, "await_slots", lambda _engine, _slots: None)
-    monkeypatch.setattr(pools, "warm_up", lambda _spark, _machines, _wait_s: None)
     cluster: Any = Workers(1)
     engine: Any = Started(cluster)
     return StandalonePool(cluster, engine, processors=4, cores=8, most=3)

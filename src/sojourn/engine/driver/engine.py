@@ -87,7 +87,6 @@ class SparkEngine:
                 self.hub,
                 {name: spec.concurrency == "process" for name, spec in topology.operators.items()},
             )
-            self.placed = 1  # the start for which workers were placed
             rest_s = self._rest_s(max_sojourn_s)
             self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s, max_sojourn_s)
             self.undo.callback(self._remove_directories)
@@ -121,14 +120,8 @@ class SparkEngine:
         """What happened since the last call, per vertex and for whole trees. While the topology
         restarts after a failure, vertices may be missing."""
         self.check()
-        self._place_anew()
+        self.outposts.look()
         return replace(self.hub.samples(ANSWER_S, peek), commits=self.committed)
-
-    def _place_anew(self) -> None:
-        """After a start, executors may be on other machines, and their workers all at home."""
-        if self.placed != self.hub.starts and self.hub.complete():
-            self.placed = self.hub.starts
-            self.outposts.make_room(self.outposts.processors)
 
     @property
     def on_pressure(self) -> Callable[[Pressure], None] | None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from sojourn.chains import contracted
 from sojourn.engine.driver.engine import SparkEngine
-from sojourn.engine.spark.session import warm_up
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
@@ -24,7 +23,6 @@ from sojourn.settings import ControlSettings
 from sojourn.topology import Topology
 
 _REGISTER_S = 60.0
-_WARM_S = 5.0
 
 
 class _ClusterPool(ABC):
@@ -38,6 +36,7 @@ class _ClusterPool(ABC):
         self.pause_s = 0.0  # nobody waits for a machine that comes
         self.homes: list[m.Hello] = []  # of the elastic executors, as last seen
         engine.outposts.make_room(processors)
+        engine.outposts.start(len(self.spare()))
 
     @property
     @abstractmethod
@@ -82,14 +81,11 @@ class _ClusterPool(ABC):
         return [name for name in self.up() if name not in used]
 
     def start(self, machines: int) -> str:
-        """Have machines come up, and their Python, too."""
+        """Have machines come up."""
         wanted, up = machines_within(machines, self.least, self.most), len(self.up())
         if wanted <= up:
             return f"there are {up}, and no more are possible"
-        words = self.bring_up(wanted)
-        if len(self.up()) > up:
-            warm_up(self.engine.spark, len(self.up()), _WARM_S)
-        return words
+        return self.bring_up(wanted)
 
     def use(self, machines: int) -> str:
         """Commit, and go on with that many machines."""
@@ -141,16 +137,16 @@ class StandalonePool(_ClusterPool):
 
     def is_on(self, hello: m.Hello, name: str) -> bool:
         """The Worker's temporary directory is what makes it a machine."""
-        return hello.machine.endswith(f":{self.cluster.workers[name].temporary}")
+        return f":{self.cluster.workers[name].temporary}/" in hello.machine
 
     def outpost(self, name: str) -> str | None:
         """The same."""
-        temporary, found = self.cluster.workers[name].temporary, self.engine.hub.outposts
-        return next((machine for machine in found if machine.endswith(f":{temporary}")), None)
+        temporary, found = self.cluster.workers[name].temporary, self.engine.outposts.machines
+        return next((machine for machine in found if f":{temporary}/" in machine), None)
 
     def bring_up(self, machines: int) -> str:
         """Start Workers, and wait for their Spark executors."""
-        added = [self.cluster.add(self.cores) for _ in range(machines - len(self.up()))]
+        added = [self.cluster.add(slots_of(self.cores)) for _ in range(machines - len(self.up()))]
         await_slots(self.engine, machines * self.cores)
         return f"{', '.join(added)} came up"
 
@@ -186,8 +182,8 @@ class SparkPool(_ClusterPool):
 
     def outpost(self, name: str) -> str | None:
         """By the id of the Spark executor."""
-        found = self.engine.hub.outposts.items()
-        return next((machine for machine, (_, told) in found if told.spark_executor == name), None)
+        outposts = self.engine.outposts
+        return outposts.names.get(name) if name in outposts.wanted else None
 
     def bring_up(self, machines: int) -> str:
         """Ask the cluster manager, and wait for what it gives."""
@@ -230,7 +226,7 @@ def pool_for(
     cluster = StandaloneCluster(directory)
     closing.callback(cluster.close)
     for _ in range(first_machines(topology, settings)):
-        cluster.add(settings.machine_cores)
+        cluster.add(slots_of(settings.machine_cores))
 
     def made(engine: SparkEngine) -> Pool:
         return StandalonePool(
@@ -242,6 +238,11 @@ def pool_for(
         )
 
     return made, cluster.url
+
+
+def slots_of(cores: int) -> int:
+    """Task slots of a machine with so many for the topology: its outpost takes one, too."""
+    return cores + 1
 
 
 def first_machines(topology: Topology, settings: ControlSettings) -> int:

@@ -91,6 +91,7 @@ class Workers:
         hire: Callable[[str, int], None] = lambda _machine, _count: None,
     ) -> None:
         self.start_worker, self.hire = start_worker, hire
+        self.wanted = 0
         self.away: dict[str, int] = {}  # workers that should be on other machines
         self.hired: Counter[str] = Counter()  # those that are on their way
         self.keyed = keyed
@@ -215,9 +216,16 @@ class Workers:
 
     def resize(self, wanted: int, away: Mapping[str, int] | None = None) -> None:
         """Start or retire workers until there are `wanted` processors, of which `away` are on other
-        machines."""
-        self.away = dict(away or {})
-        wanted -= sum(self.away.values())
+        machines. As long as those are on their way, workers that are here stay."""
+        self.wanted, self.away = wanted, dict(away or {})
+        for gone in self.hired.keys() - self.away.keys():
+            del self.hired[gone]
+        there = sum(
+            min(most, sum(w.pid is not None for w in self._staying(machine)))
+            for machine, most in self.away.items()
+        )
+        least = wanted - sum(self.away.values())
+        wanted = max(least, min(len(self._staying("")), wanted - there)) if self.away else wanted
         count = -(-wanted // self.slots) if self.slots else wanted
         for _ in range(count - len(self._staying(""))):
             self._add(Worker(self.start_worker(), self._queue()))
@@ -324,6 +332,8 @@ class Workers:
     def ready(self, worker: Worker, pid: int) -> None:
         """Note that a worker takes tuples from now on."""
         worker.pid = pid
+        if worker.machine:
+            self.resize(self.wanted, self.away)
         self.balance()
         self.pump()
         self.retire_if_done(worker)

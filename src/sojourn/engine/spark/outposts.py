@@ -53,11 +53,25 @@ class OutpostTask:
         yield True
 
 
-def spark_executors(spark: SparkSession) -> dict[str, str]:
-    """The hosts of all Spark executors that are up, by id."""
+@dataclass(frozen=True)
+class SparkExecutor:
+    """One that is up: its host, and how many of its task slots are free."""
+
+    host: str
+    free: int
+
+
+def spark_executors(spark: SparkSession) -> dict[str, SparkExecutor]:
+    """All that are up, by id."""
     jvm_list: Any = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     found = [jvm_list.apply(i) for i in range(jvm_list.size())]
-    return {one.id(): one.hostPort().rpartition(":")[0] for one in found if one.id() != "driver"}
+    return {
+        one.id(): SparkExecutor(
+            one.hostPort().rpartition(":")[0], one.maxTasks() - one.activeTasks()
+        )
+        for one in found
+        if one.id() != "driver"
+    }
 
 
 def start_outpost(
@@ -85,14 +99,24 @@ def start_outpost(
     return thread
 
 
+def cancel_outpost(spark: SparkSession, spark_executor: str) -> None:
+    """End the job of an outpost, whether or not its task has begun."""
+    spark.sparkContext.cancelJobGroup(_group(spark_executor))
+
+
+def _group(spark_executor: str) -> str:
+    return f"sojourn-outpost-{spark_executor}"
+
+
 def _run(spark: SparkSession, task: OutpostTask, spark_executor: str) -> bool:
     context = spark.sparkContext
     jvm: Any = context._jvm
-    context.setJobDescription(f"sojourn: workers on Spark executor {spark_executor}")
-    host = spark_executors(spark).get(spark_executor)
-    if host is None:
+    description = f"sojourn: workers on Spark executor {spark_executor}"
+    context.setJobGroup(_group(spark_executor), description, interruptOnCancel=True)
+    found_there = spark_executors(spark).get(spark_executor)
+    if found_there is None:
         return True
-    where = jvm.PythonUtils.toSeq([f"executor_{host}_{spark_executor}"])
+    where = jvm.PythonUtils.toSeq([f"executor_{found_there.host}_{spark_executor}"])
     item = jvm.scala.Tuple2(pickle.dumps(spark_executor), where)
     tag = getattr(jvm.scala.reflect, "ClassTag$").__getattr__("MODULE$").AnyRef()
     rows = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq([item]), tag)

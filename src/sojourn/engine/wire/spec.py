@@ -107,9 +107,9 @@ def outpost_identity(machine: str) -> bytes:
 
 
 def machine_name() -> str:
-    """Identifies a machine. Workers of a cluster on one host have temporary directories of their
-    own, and count as machines."""
-    return f"{socket.gethostname()}:{tempfile.gettempdir()}"
+    """Identifies a machine as far as room for workers goes, which is a Spark executor. Workers of a
+    cluster on one host have temporary directories of their own."""
+    return f"{socket.gethostname()}:{tempfile.gettempdir()}/{spark_executor_id()}"
 
 
 def spark_executor_id() -> str:
