@@ -49,13 +49,29 @@ class Rig:
 
     def __init__(self, keyed: bool, shards: int = 0, max_bundle: int = 500) -> None:
         self.far: dict[Link, Far] = {}
-        self.workers = Workers(self.start, keyed, list(range(shards)), max_bundle)
+        self.hired: deque[str] = deque()  # machines whose workers are on their way
+        self.workers = Workers(
+            self.start,
+            keyed,
+            list(range(shards)),
+            max_bundle,
+            hire=lambda machine, count: self.hired.extend([machine] * count),
+        )
 
     def start(self) -> Link:
         ours, theirs = socket.socketpair()
         link = Link(ours)
         self.far[link] = Far(Link(theirs), link)
         return link
+
+    def join(self) -> Worker | None:
+        """Have the first that is on its way come."""
+        link = self.start()
+        worker = self.workers.joined(link, self.hired.popleft())
+        if worker is None:
+            self.far.pop(link).link.close()
+            link.close()
+        return worker
 
     def of(self, worker: Worker) -> Far:
         return self.far[worker.link]
@@ -520,6 +536,29 @@ def test_a_shard_of_no_key_is_refused() -> None:
             rig.workers.put(Bundle([b"a"], [], []))
 
 
+def test_workers_stay_here_until_those_elsewhere_are_ready() -> None:
+    with rigged() as made:
+        made.workers.resize(3)
+        made.ready(*made.workers.all)
+        made.workers.resize(3, {"x": 2})
+        assert list(made.hired) == ["x", "x"]
+        assert not any(w.retiring for w in made.workers.all)
+        one = made.join()
+        assert one is not None
+        assert not any(w.retiring for w in made.workers.all)  # it has not said that it is ready
+        made.ready(one)
+        assert [w.machine for w in made.workers.all] == ["", "", "x"]
+
+
+def test_who_comes_from_a_machine_that_is_not_wanted_any_more_is_sent_away() -> None:
+    with rigged() as made:
+        made.workers.resize(2, {"x": 1})
+        made.workers.resize(2)
+        assert made.join() is None
+        made.workers.resize(2, {"x": 1})
+        assert list(made.hired) == ["x"]  # it is asked for anew
+
+
 class Simulation(RuleBasedStateMachine):
     """Everything that may happen to workers, in any order."""
 
@@ -536,12 +575,19 @@ class Simulation(RuleBasedStateMachine):
         self.sent: Counter[int] = Counter()
         self.processed: Counter[bytes] = Counter()
         self.wanted = workers
+        self.away: dict[str, int] = {}
         self.workers.resize(workers)
 
-    @rule(workers=st.integers(1, 5))
-    def resize(self, workers: int) -> None:
-        self.wanted = workers
-        self.workers.resize(workers)
+    @rule(workers=st.integers(1, 5), away=st.lists(st.sampled_from("xy"), max_size=4))
+    def resize(self, workers: int, away: list[str]) -> None:
+        """Some of them may be on other machines."""
+        self.wanted, self.away = workers, dict(Counter(away[:workers]))
+        self.workers.resize(workers, self.away)
+
+    @precondition(lambda self: self.rig.hired)
+    @rule()
+    def let_one_join(self) -> None:
+        self.rig.join()
 
     @precondition(lambda self: self.workers.open)
     @rule(keys=st.lists(st.integers(0, 11), min_size=1, max_size=12))
@@ -619,8 +665,10 @@ class Simulation(RuleBasedStateMachine):
         """Let everything under way arrive."""
         under_way = True
         while under_way:
-            under_way = False
-            for link, far in self.rig.far.items():
+            under_way = bool(self.rig.hired)
+            while self.rig.hired:
+                self.rig.join()
+            for link, far in list(self.rig.far.items()):
                 under_way |= self.work(far) | self.deliver(link)
 
     @invariant()
@@ -649,7 +697,9 @@ class Simulation(RuleBasedStateMachine):
         assert workers.processors == self.wanted
         everything = {b"%d:%d" % (k, n) for k, count in self.sent.items() for n in range(count)}
         assert set(self.processed) == everything
-        workers.resize(self.wanted)
+        staying = Counter(w.machine for w in workers.all)
+        assert {machine: count for machine, count in staying.items() if machine} == self.away
+        workers.resize(self.wanted, self.away)
         self.settle()
         assert len(workers.all) == self.wanted
         for link, far in self.rig.far.items():
@@ -704,7 +754,7 @@ class MortalSimulation(Simulation):
             assert self.in_hand[payload] >= 2
         worker.link.close()
         far.link.close()
-        self.workers.resize(self.wanted)
+        self.workers.resize(self.wanted, self.away)
 
     def check_the_end(self) -> None:
         assert all(count == 1 for count in self.guilty.values())

@@ -1,0 +1,84 @@
+"""Where workers go: who may be elsewhere, and whose machines others may use."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from sojourn.engine.driver.placing import Placing
+from sojourn.engine.wire.layout import Place
+
+
+class FakeHub:
+    """Executors and their machines, and the machines with an outpost."""
+
+    def __init__(self, homes: dict[str, str], outposts: set[str]) -> None:
+        self.homes, self.outposts = homes, outposts
+        self.told: dict[str, tuple[int, dict[str, int]]] = {}
+
+    def hellos(self) -> dict[Place, Any]:
+        return {
+            Place(name, 0, 0, 0): SimpleNamespace(machine=home) for name, home in self.homes.items()
+        }
+
+    def resize(self, place: Place, count: int, away: dict[str, int]) -> None:
+        self.told[place.vertex] = count, away
+
+
+def placing(hub: FakeHub, room: dict[str, int] | None, fixed: frozenset[str] = frozenset()) -> Any:
+    layout: Any = SimpleNamespace(of=lambda name: [Place(name, 0, 0, 0)])
+    movable = {name: name not in fixed for name in hub.homes}
+    made: Any = Placing(layout, hub, movable, room)  # type: ignore[arg-type]
+    return made
+
+
+def by_name(made: Any) -> dict[str, dict[str, int]]:
+    return {place.vertex: of for place, of in made.has.items()}
+
+
+def test_without_room_all_are_at_home() -> None:
+    hub = FakeHub({"a": "x", "b": "y"}, {"x", "y"})
+    placing(hub, None).place({"a": 5, "b": 7})
+    assert hub.told == {"a": (5, {}), "b": (7, {})}
+
+
+def test_what_home_has_no_room_for_goes_where_there_is_some() -> None:
+    hub = FakeHub({"a": "x", "b": "x"}, {"x", "y"})
+    made = placing(hub, {"x": 4, "y": 4})
+    made.place({"a": 3, "b": 4})
+    used = [sum(of.get(machine, 0) for of in made.has.values()) for machine in ("x", "y")]
+    assert used == [4, 3]
+    assert sum(sum(away.values()) for _, away in hub.told.values()) == 3
+
+
+def test_nobody_is_sent_to_a_machine_without_an_outpost() -> None:
+    hub = FakeHub({"a": "x", "b": "y"}, {"x"})
+    made = placing(hub, {"x": 4, "y": 4})
+    made.place({"a": 4, "b": 2})
+    assert hub.told == {"a": (4, {}), "b": (2, {})}
+    made.place({"a": 6, "b": 2})  # nobody has room for two of them but their own machine
+    assert hub.told["a"] == (6, {})
+
+
+def test_executors_of_a_machine_without_an_outpost_share_it_and_use_others() -> None:
+    hub = FakeHub({"a": "x", "b": "x"}, {"y"})
+    made = placing(hub, {"x": 4, "y": 4})
+    made.place({"a": 3, "b": 4})
+    assert {name: of["x"] for name, of in by_name(made).items()} == {"a": 2, "b": 2}
+    assert hub.told == {"a": (3, {"y": 1}), "b": (4, {"y": 2})}
+
+
+def test_what_cannot_be_elsewhere_stays() -> None:
+    hub = FakeHub({"a": "x", "b": "x"}, {"x", "y"})
+    made = placing(hub, {"x": 4, "y": 4}, frozenset({"a"}))
+    made.place({"a": 3, "b": 3})
+    assert hub.told == {"a": (3, {}), "b": (3, {"y": 2})}
+
+
+def test_workers_stay_where_they_are_if_nothing_changes_for_them() -> None:
+    hub = FakeHub({"a": "x", "b": "x"}, {"x", "y", "z"})
+    made = placing(hub, {"x": 4, "y": 4, "z": 4})
+    made.place({"a": 4, "b": 4})
+    before = dict(hub.told)
+    made.place({"a": 4, "b": 6})
+    assert hub.told["a"] == before["a"]
+    for machine, count in before["b"][1].items():
+        assert hub.told["b"][1][machine] >= count
