@@ -431,8 +431,8 @@ class SimulatorSettings(_Checked):
     machine_pause_s: float = _knob(
         "simulator.machines.pause",
         "duration",
-        3.0,
-        "How long tuples wait while the topology moves to other machines.",
+        0.0,
+        "How long tuples wait when a machine comes into use or is given back. On Spark none does.",
     )
     machine_speeds: tuple[float, ...] | None = _knob(
         "simulator.machines.speeds",

@@ -37,7 +37,7 @@ class Bench:
         self.engine = SimulatedEngine(
             t,
             Workload(loads, {"source": SourceLoad(steps)}),
-            SimulatorSettings(),
+            SimulatorSettings(machine_pause_s=3.0),
             EngineSettings(),
             seed=seed,
             machines=machines,

@@ -1,5 +1,5 @@
-"""The pool of machines of a simulation. Machines take time to come up, and tuples wait while the
-topology moves to them."""
+"""The pool of machines of a simulation. Machines take time to come up, and tuples may have to wait
+when they come into use."""
 
 from collections.abc import Callable
 
@@ -51,7 +51,7 @@ class SimulatedPool:
         return f"{wanted - up} came up"
 
     def use(self, machines: int) -> str:
-        """Move the topology to machines that are up, and give back the others."""
+        """Use machines that are up, and give back the others."""
         assert self.cluster.machines is not None
         have, up = len(self.cluster.machines), len(self.cluster.machines) + self.ready
         wanted = min(machines_within(machines, 1, self.most), up)
@@ -62,8 +62,10 @@ class SimulatedPool:
             self.cluster.grow(wanted)
         else:
             self.cluster.shrink(wanted)
-        self.engine.pause(self.pause_s)
         what = f"added {wanted - have}" if wanted > have else f"gave back {up - wanted}"
+        if not self.pause_s:
+            return what
+        self.engine.pause(self.pause_s)
         return f"{what}; tuples waited {self.pause_s:.1f} s"
 
     def begin(self, action: Callable[[], None], *, starts: bool) -> _Job:
