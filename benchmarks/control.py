@@ -73,10 +73,10 @@ import sojourn as sj
 from sojourn import configuration
 from sojourn.control.controller import Record
 from sojourn.control.journal import read_journal
-from sojourn.control.measure import smoothed
 from sojourn.control.model import network_of
 from sojourn.control.programs import busier
 from sojourn.control.situation import Action
+from sojourn.control.smoothing import smoothed
 from sojourn.engine.spark.session import session
 from sojourn.queueing.network import Network
 from sojourn.wiring import settings_for

@@ -162,10 +162,10 @@ class MachinePool(Protocol):
 
     @property
     def pause_s(self) -> float:
-        """How long tuples wait while the topology moves to other machines, as far as is known."""
+        """How long tuples wait when a machine comes into use, as far as is known."""
 
     def machines(self) -> list[str]:
-        """The machines that the topology runs on."""
+        """The machines that the topology uses."""
 
     def spare(self) -> list[str]:
         """The machines that are up besides these."""
@@ -175,8 +175,8 @@ class MachinePool(Protocol):
         waits for that. May take long."""
 
     def use(self, machines: int) -> str:
-        """Have the topology run on that many of the machines that are up, and give back the others.
-        Tuples wait meanwhile, unless only spare machines go. May take long."""
+        """Have the topology use that many of the machines that are up, and give back the others.
+        May take long."""
 
 
 class LocalPool:

@@ -15,10 +15,10 @@ from sojourn.control.bias import Bias
 from sojourn.control.controller import Record, Shape
 from sojourn.control.journal import Journal, read_journal, replay
 from sojourn.control.loop import ControlLoop
-from sojourn.control.measure import smoothed
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.remember import adopted
 from sojourn.control.situation import Action, Change, Limits, Memory, Short
+from sojourn.control.smoothing import smoothed
 from sojourn.errors import InputError
 from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn
 from sojourn.queueing.station import Station

@@ -15,8 +15,9 @@ from sojourn.control import forecast as forecasts
 from sojourn.control.controller import Record
 from sojourn.control.forecast import Case, Forecast, Outlook, Score, foreseen, slope_of
 from sojourn.control.journal import read_journal, replay
-from sojourn.control.measure import Measure, smoothed
+from sojourn.control.measure import Measure
 from sojourn.control.situation import Action
+from sojourn.control.smoothing import smoothed
 from sojourn.control.summary import Summary
 from sojourn.settings import ControlSettings
 from sojourn.simulator import SourceLoad

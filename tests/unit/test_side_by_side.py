@@ -11,9 +11,10 @@ from trees import network as seen_by_control
 
 import sojourn as sj
 from sojourn.control.controller import Record
-from sojourn.control.measure import Measure, NotReady, smoothed
+from sojourn.control.measure import Measure, NotReady
 from sojourn.control.model import network_of
 from sojourn.control.programs import busier
+from sojourn.control.smoothing import smoothed
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulate import Simulation

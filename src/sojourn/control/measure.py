@@ -1,13 +1,12 @@
-"""Measure: from an engine's samples to what the model needs, smoothed (the measurer of DRS §IV-A).
-Fed by `Samples`; feeds `model`. A step is a function of the past measures and the new samples.
+"""Measure: from an engine's samples to what the model needs (the measurer of DRS §IV-A). Fed by
+`Samples`; `smoothing` makes one measure of several. A step is a function of the past measures and
+the new samples.
 
 The rate of an operator is not the one measured at its entrance, which back-pressure distorts. It
 follows from the sources' intended rates and the gains, by the traffic equations."""
 
 import math
-import operator
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,16 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sojourn.control.shift import Reading, since, since_each
-from sojourn.paths import Critical
+from sojourn.control.shift import Reading
 from sojourn.ports import Pressure, Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings
 
 MORE = 1.1  # times a rate; what lies below that is the same load
 Columns = npt.NDArray[np.float64]
-_RATE, _ARRIVAL_SCV, _SERVICE, _SCV, _BUSY, _SERVED = range(6)
+RATE, ARRIVAL_SCV, SERVICE, SCV, BUSY, SERVED = range(6)  # of `Measure.columns`
 _LEAST_S = 0.01  # that an urgent tick counts for
-_TREES = 30  # whose mean says something
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Measure:
             (o.arrival_rate, o.arrival_scv, o.service_s, o.service_scv, o.busy, o.served)
             for o in self.operators.values()
         ]
-        return np.array(rows, float).reshape(len(rows), _SERVED + 1)
+        return np.array(rows, float).reshape(len(rows), SERVED + 1)
 
     @cached_property
     def edges(self) -> Table:
@@ -152,7 +149,7 @@ def measured(
         operators=operators,
         sojourn=samples.sojourn,
         backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
-        arrival_scv=_mean((s.arrival_scv, s.arrivals) for s in sources.values()),
+        arrival_scv=mean_of((s.arrival_scv, s.arrivals) for s in sources.values()),
         rates=known_rates,
         shares=shares,
     )
@@ -271,139 +268,6 @@ def _together(sample: Sample) -> dict[str, dict[str, float]]:
     return found
 
 
-def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
-    """The measures of several intervals as one, the newest last: those of the window, or all with
-    less weight the older they are. Rates count by their seconds, service times and gains by the
-    tuples served. Where the load or a service time has changed for sure, what was before does not
-    count. `served` counts all; the present state is the newest's."""
-    newest = past[-1]
-    past = [m for m in past if m.time_s > newest.time_s - settings.memory_s]
-    ages = [newest.time_s - m.time_s for m in past]
-    weights = [settings.weight(age) * m.interval_s for age, m in zip(ages, past, strict=True)]
-    first = _load_since(past)
-    load = list(zip(past, weights, strict=True))[first:]
-    seconds = np.array([m.interval_s for m in past])
-    each = np.array(weights)
-    columns = np.stack([m.columns for m in past])  # intervals × operators × figures
-    by_tuples = (each / seconds)[:, None] * columns[:, :, _SERVED]
-    by_tuples[np.arange(len(past))[:, None] < _service_since(columns)] = 0.0
-    loaded = np.where(np.arange(len(past)) >= first, each, 0.0)[:, None]
-    rates, busy = (_means(columns[:, :, i], loaded) for i in (_RATE, _BUSY))
-    arrival_scvs = _means(columns[:, :, _ARRIVAL_SCV], each[:, None])
-    service_s, service_scvs = (_means(columns[:, :, i], by_tuples) for i in (_SERVICE, _SCV))
-    counts = by_tuples.sum(axis=0).tolist()
-    gains = _gains(past, by_tuples)
-    operators = {}
-    for place, (name, last) in enumerate(newest.operators.items()):
-        shards = arrivals = None
-        if last.shards is not None:
-            shards = _summed([m.operators[name].shards for m, _ in load])
-            arrivals = sum(m.operators[name].arrivals for m, _ in load)
-        operators[name] = OperatorMeasure(
-            processors=last.processors,
-            wanted=last.wanted,
-            queue=last.queue,
-            arrival_rate=rates[place] or 0.0,
-            arrival_scv=arrival_scvs[place],
-            service_s=service_s[place],
-            service_scv=service_scvs[place],
-            busy=busy[place] or 0.0,
-            gains=gains[place],
-            served=round(counts[place]),
-            shards=shards,
-            arrivals=arrivals or 0,
-            together={}
-            if settings.percentile is None
-            else _products(past, name, by_tuples[:, place]),
-        )
-    entering = {
-        to: _mean((m.entering.get(to, 0.0), weight) for m, weight in load) or 0.0
-        for to in dict.fromkeys(to for m, _ in load for to in m.entering)
-    }
-    return Measure(
-        time_s=newest.time_s,
-        interval_s=sum(m.interval_s for m, _ in load),
-        external_rate=_mean((m.external_rate, weight) for m, weight in load) or 0.0,
-        entering=entering,
-        operators=operators,
-        sojourn=_with_critical(past),
-        backlog_s=newest.backlog_s,
-        arrival_scv=_mean((m.arrival_scv, weight) for m, weight in load),
-        rising=first > 0 and load[0][0].external_rate > past[first - 1].external_rate,
-    )
-
-
-def _stacked(tables: Sequence[Table]) -> Table:
-    """Several tables as one, with a zero where one lacks a name."""
-    names = tables[-1].names
-    if all(table.names == names for table in tables):
-        return Table(names, np.stack([table.rows for table in tables]))
-    names = tuple(dict.fromkeys(name for table in tables for name in table.names))
-    places = {name: place for place, name in enumerate(names)}
-    width = max((table.rows.shape[1:] for table in tables), key=len)
-    rows = np.zeros((len(tables), len(names), *width))
-    for number, table in enumerate(tables):
-        if table.names:
-            rows[number, [places[name] for name in table.names]] = table.rows
-    return Table(names, rows)
-
-
-def _gains(past: Sequence[Measure], weights: Columns) -> list[dict[str, float]]:
-    """Of each operator, to every receiver."""
-    found: list[dict[str, float]] = [{} for _ in past[-1].operators]
-    edges, rows = _stacked([m.edges for m in past])
-    if edges:
-        senders = [place for place, _ in edges]
-        means = _means(rows, weights[:, senders])
-        for (place, to), mean in zip(edges, means, strict=True):
-            found[place][to] = mean or 0.0
-    return found
-
-
-def _with_critical(past: Sequence[Measure]) -> Sojourn | None:
-    """The sojourns of several intervals as one, with what is known of critical paths."""
-    told = [m for m in past if m.sojourn is not None and m.sojourn.count]
-    found = _pooled([m.sojourn for m in told if m.sojourn is not None])
-    if found is None:
-        return None
-    names, rows = _stacked([m.critical for m in told])
-    counts = np.array([m.sojourn.count for m in told if m.sojourn is not None])
-    means = np.tensordot(counts, rows, 1) / found.count
-    critical = {name: Critical(*row) for name, row in zip(names, means.tolist(), strict=True)}
-    return replace(found, critical=critical)
-
-
-def _products(past: Sequence[Measure], name: str, weights: Columns) -> dict[str, dict[str, float]]:
-    """The second moments of several intervals as one."""
-    served = [
-        (m.operators[name], weight)
-        for m, weight in zip(past, weights.tolist(), strict=True)
-        if weight > 0
-    ]
-    pairs = dict.fromkeys(
-        (to, other) for o, _ in served for to, others in o.together.items() for other in others
-    )
-    found: dict[str, dict[str, float]] = {}
-    for to, other in pairs:
-        each = ((o.together.get(to, {}).get(other, 0.0), weight) for o, weight in served)
-        found.setdefault(to, {})[other] = _mean(each) or 0.0
-    return found
-
-
-def recent(past: Sequence[Measure], settings: ControlSettings) -> Sojourn | None:
-    """The sojourns of as many of the newest intervals as it takes to say something, within the
-    window."""
-    p = settings.percentile
-    enough = _TREES if p is None else _TREES / (1 - p / 100) / 3
-    found: list[Sojourn] = []
-    for m in reversed(past):
-        if m.time_s <= past[-1].time_s - settings.reach_s or sum(s.count for s in found) >= enough:
-            break
-        if m.sojourn is not None:
-            found.append(m.sojourn)
-    return _pooled(found)
-
-
 def metric_of(sojourn: Sojourn | None, percentile: float | None) -> float | None:
     """The measured mean or percentile that the target applies to."""
     if sojourn is None:
@@ -417,31 +281,7 @@ def reading_of(measure: Measure) -> Reading:
     return Reading(measure.external_rate, measure.interval_s, max(1.0, scv))
 
 
-def _load_since(past: Sequence[Measure]) -> int:
-    """The first interval with the load of the newest."""
-    return since([reading_of(m) for m in past], rates=True)
-
-
-def _service_since(columns: Columns) -> npt.NDArray[np.int64]:
-    """The first interval with the service time of the newest, for each operator."""
-    served = columns[:, :, _SERVED]
-    service_s = np.nan_to_num(columns[:, :, _SERVICE])
-    scvs = np.where(np.isnan(columns[:, :, _SCV]), 1.0, columns[:, :, _SCV])
-    return since_each(service_s, served, scvs)
-
-
-def _means(values: Columns, weights: Columns) -> list[float | None]:
-    """Of what is known of each operator; None where nothing is."""
-    weights = np.where(np.isnan(values), 0.0, weights)
-    total = weights.sum(axis=0)
-    found = (np.nan_to_num(values) * weights).sum(axis=0) / np.where(total > 0, total, 1.0)
-    return [
-        value if known else None
-        for value, known in zip(found.tolist(), (total > 0).tolist(), strict=True)
-    ]
-
-
-def _mean(pairs: Iterable[tuple[float | None, float]]) -> float | None:
+def mean_of(pairs: Iterable[tuple[float | None, float]]) -> float | None:
     """Weighed; of what is known."""
     total = weights = 0.0
     for value, weight in pairs:
@@ -449,41 +289,6 @@ def _mean(pairs: Iterable[tuple[float | None, float]]) -> float | None:
             total += value * weight
             weights += weight
     return total / weights if weights > 0 else None
-
-
-def _summed(found: Sequence[Mapping[int, int] | None]) -> dict[int, int] | None:
-    """The tuples of each shard over several intervals; None without a key."""
-    if found[-1] is None:
-        return None
-    total: Counter[int] = Counter()
-    for shards in found:
-        total.update(shards or {})
-    return dict(total)
-
-
-def _pooled(found: Sequence[Sojourn]) -> Sojourn | None:
-    """Sojourns of several intervals as one: means weighted by count, and percentiles likewise,
-    which is exact where they agree."""
-    counts = [s.count for s in found]
-    count = sum(counts)
-    if not count:
-        return None
-
-    def mean(read: Callable[[Sojourn], float]) -> float:
-        return sum(read(s) * s.count for s in found) / count
-
-    return Sojourn(
-        count,
-        mean(lambda s: s.mean_s),
-        mean(lambda s: s.p50_s),
-        mean(lambda s: s.p95_s),
-        mean(lambda s: s.p99_s),
-        max(s.max_s for s in found),
-        tuple(
-            sum(map(operator.mul, row, counts)) / count
-            for row in zip(*(s.quantiles for s in found), strict=False)
-        ),
-    )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sojourn.control.forecast import Outlook, foreseen
-from sojourn.control.measure import Measure, NotReady, OperatorMeasure, recent, smoothed
+from sojourn.control.measure import Measure, NotReady, OperatorMeasure
 from sojourn.control.situation import Blind, Limits, Memory, Situation
+from sojourn.control.smoothing import recent, smoothed
 from sojourn.errors import InputError
 from sojourn.ports import Pressure
 from sojourn.queueing.branching import OUTSIDE, along, spreads, visit_variances

@@ -4,8 +4,8 @@ below the scheduler: it is told how many processors are needed, and says how man
 It asks and goes on. The pool answers when it can, or refuses, or loses a machine. All of that is
 normal, and shows only in the capacity.
 
-Nobody waits for a machine that starts, but everybody for the topology to move. So it asks at once,
-and moves only if the machine is still needed when it is up."""
+Nobody waits for a machine that starts, so it asks at once. Where tuples have to wait when a machine
+comes into use, the pool says so, and it must be worth that."""
 
 import logging
 import threading
@@ -57,8 +57,8 @@ def in_a_thread(action: Callable[[], None], *, starts: bool) -> Job:  # noqa: AR
 
 class Negotiator:
     """Asks the pool for as many machines as the processors need, one request at a time. It asks for
-    more immediately, has the topology move to them if the need lasts, and gives machines back only
-    after they were not needed for long. It does not keep asking for what was refused."""
+    more immediately, uses them if the need lasts, and gives machines back only after they were not
+    needed for long. It does not keep asking for what was refused."""
 
     def __init__(self, pool: MachinePool, begin: Begin = in_a_thread) -> None:
         self.pool, self.begin = pool, begin
@@ -103,8 +103,8 @@ class Negotiator:
             self._use(min(self.needed, up), have, up, now_s, quiet_s)
 
     def _use(self, machines: int, have: int, up: int, now_s: float, quiet_s: float) -> None:
-        """Move to more machines if they were needed for as long as tuples would wait. Give back
-        those that were not needed for long."""
+        """Use more machines if they were needed for as long as tuples would wait. Give back those
+        that were not needed for long."""
         pause_s = self.pool.pause_s
         quiet_s = max(quiet_s, _PAID_BACK * pause_s)
         lasts = self.short_since_s is not None and now_s - self.short_since_s >= pause_s
