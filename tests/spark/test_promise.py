@@ -4,9 +4,11 @@ same again; machines of a real standalone cluster come and go."""
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import sojourn as sj
 from sojourn.control.journal import read_journal, replay
+from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.spark.session import AT_START
 from sojourn.errors import InputError
 
@@ -177,6 +180,29 @@ def test_without_a_target_nothing_is_controlled(spark: SparkSession, tmp_path: P
     assert not running.await_idle(0)
 
 
+def lose_an_outpost(engine: SparkEngine) -> None:
+    """Two of four workers are elsewhere; their outpost dies, and others come."""
+
+    def await_processors(right: Callable[[int], bool]) -> None:
+        deadline = time.monotonic() + 30
+        while not right(found := engine.samples(peek=True).vertices["nap"].processors):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+
+    engine.resize({"nap": 4})
+    await_processors(lambda count: count == 4)
+    (has,) = engine.placing.has.values()
+    home = next(
+        hello.machine for place, hello in engine.hub.hellos().items() if place in engine.placing.has
+    )
+    (elsewhere,) = has.keys() - {home}
+    assert has == {home: 2, elsewhere: 2}
+    os.kill(engine.hub.outposts[elsewhere][1].pid, signal.SIGKILL)
+    await_processors(lambda count: count < 4)
+    await_processors(lambda count: count == 4)
+    engine.resize({"nap": 1})
+
+
 MACHINES = """
 import json, sys
 sys.path[:0] = [{here!r}]
@@ -184,7 +210,7 @@ from pathlib import Path
 import sojourn as sj
 from sojourn.engine.driver.machines import SparkPool, StandalonePool, await_slots
 from sojourn.engine.spark.standalone import StandaloneCluster
-from test_promise import chain
+from test_promise import chain, lose_an_outpost
 
 if __name__ == "__main__":
     cluster = StandaloneCluster(Path({directory!r}))
@@ -194,6 +220,7 @@ if __name__ == "__main__":
         pool = StandalonePool(cluster, running.engine, processors=2, cores=4, most=2)
         said = [len(pool.machines()), pool.start(2), len(pool.machines()), len(pool.spare())]
         said += [pool.use(2), len(pool.machines()), pool.start(3)]
+        lose_an_outpost(running.engine)
         other = SparkPool(running.engine, processors=2, most=None)
         said += [len(other.machines()), other.use(1), len(other.machines())]
         said += [other.start(2), len(other.machines()), other.use(2), len(other.machines())]
