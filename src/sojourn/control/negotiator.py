@@ -119,10 +119,19 @@ class Negotiator:
         self.had, self.short_since_s = len(self._machines()), None
 
     def _start(self, machines: int) -> None:
+        """Have machines come up, and use them at once if nobody waits for that and they are still
+        needed."""
+
         def up() -> list[str]:
             return [*self._machines(), *self._spare()]
 
-        self.worker = self.begin(lambda: self._ask(self.pool.start, machines, up), starts=True)
+        def start() -> None:
+            self._ask(self.pool.start, machines, up)
+            wanted = min(self.needed or 0, len(up()))
+            if not self.pool.pause_s and wanted > len(self._machines()):
+                self._move(wanted)
+
+        self.worker = self.begin(start, starts=True)
 
     def _note_need(self, needed: int, have: int, up: int, now_s: float) -> None:
         """Note since when more machines are needed than are in use, or fewer than are up."""

@@ -243,9 +243,9 @@ def _add(
     plan, note = fewest(s, network, target_s, least)
     if not plan.feasible:  # then perhaps for no more than is measured
         plan, note = fewest(s, s.network, target_s, least)
-    # `needed` is what is needed for good, without what is needed to work off a backlog.
+    # `needed` is without what is needed to work off a backlog.
     lasting = lasting or s.network
-    after, _ = fewest(s, lasting, target_s, None)
+    after, _ = fewest(s, network, target_s, None)
     needed = s.total(after.allocation) if after.feasible else None
     if not plan.feasible:
         best, note = evenly(s), f"; {plan.reason}; using as many as allowed"
