@@ -50,7 +50,10 @@ def plain_book(rows: Rows) -> list[dict[str, Any]]:
             ]
             if not facing:
                 break
-            best = min(facing, key=lambda o, buys=buys: o["price"] if buys else -o["price"])
+            best = facing[0]  # of those at the same price, the first that came
+            for order in facing:
+                better = order["price"] < best["price"] if buys else order["price"] > best["price"]
+                best = order if better else best
             traded = min(came["left"], best["left"])
             came["left"] -= traded
             best["left"] -= traded
