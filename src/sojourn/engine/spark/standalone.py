@@ -3,7 +3,6 @@ come and go. Used by tests and benchmarks."""
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -89,8 +88,11 @@ def _environ() -> dict[str, str]:
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": sys.executable,
         **options("SPARK_DAEMON_JAVA_OPTS", f"{QUICK_JAVA} -XX:+UseSerialGC {archive}"),
+        **options("SPARK_LAUNCHER_OPTS", f"{QUICK_JAVA} -XX:+UseSerialGC"),
     }
 
 
@@ -105,13 +107,10 @@ class _Daemon:
         temporary: str | None = None,
         arguments: tuple[str, ...] = (),
     ) -> None:
-        # As Spark's own script does it, but that starts a Java only to put this line together.
         self.process = subprocess.Popen(
             [
                 *("sh", "-c", _UNTIL_WE_END, "sh"),
-                str(Path(environ["JAVA_HOME"], "bin", "java")),
-                *("-cp", f"{_HOME}/conf/:{_HOME}/jars/*", "-Xmx256m"),
-                *shlex.split(environ["SPARK_DAEMON_JAVA_OPTS"]),
+                str(_HOME / "bin" / "spark-class"),
                 f"org.apache.spark.deploy.{name}",
                 *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
                 *arguments,
