@@ -288,10 +288,9 @@ class Situation(Standing):
     @cached_property
     def slow(self) -> str:
         """Which operator cannot keep up with what arrives and waits, in words; empty if none. It
-        must be so even if chance had one standard error more arrive."""
-        least = (
-            1.0 if self.pressures or self.forecast.by == "slope" else 1 - self.chance
-        )  # what presses is sure
+        must be so even if chance had one standard error more arrive, unless a rise is sure."""
+        sure = self.pressures or self.forecast.by == "slope"
+        least = 1.0 if sure else 1 - self.chance
         for name, count in self.current.items():
             station = self.network.stations[name]
             each = f"{count} × {station.service_rate:.4g}/s"

@@ -242,7 +242,8 @@ def _add(
     least = {n: max(s.current[n], s.wanted[n], s.draining[n]) for n in s.wanted}
     plan, note = fewest(s, network, target_s, least)
     if not plan.feasible:  # then perhaps for no more than is measured
-        plan, note = fewest(s, s.network, target_s, least)
+        network = s.network
+        plan, note = fewest(s, network, target_s, least)
     # `needed` is without what is needed to work off a backlog.
     lasting = lasting or s.network
     after, _ = fewest(s, network, target_s, None)

@@ -130,9 +130,9 @@ class Outposts:
     def _come(self) -> set[str]:
         return {told.spark_executor for _, told in self._told()}
 
-    def _await_end(self, spark_executors: Collection[str]) -> None:
+    def _await_end(self, leaving: Collection[str]) -> None:
         """A task that has not begun, because its slot was taken, knows nothing of its end."""
-        threads = {one: self.threads[one] for one in spark_executors if one in self.threads}
+        threads = {one: self.threads[one] for one in leaving if one in self.threads}
         deadline = time.monotonic() + ANSWER_S
         for thread in threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -152,6 +152,7 @@ class Outposts:
             for machine in gone:
                 del self.hub.outposts[machine]
         self.threads.pop(spark_executor, None)
+        self.placed = (0, frozenset())  # so that it is looked at anew, wherever it was
         if gone and not self.supervisor.stopping.is_set():
             self.failures[spark_executor] += 1
             _log.warning("the workers on Spark executor %s have ended", spark_executor)
