@@ -40,7 +40,8 @@ def modelled(
         outlook = _idled(memory, now_s, settings) if found.idle else memory.outlook
         return Blind(now_s, None, memory.past, limits, memory, settings, outlook, pressures, found)
     past = (*memory.past, found)[-_KEPT:]
-    smooth = smoothed(past, settings)
+    told_s = [now_s - p.over_s for p in pressures if p.rate is not None]
+    smooth = smoothed(past, settings, max(told_s, default=memory.risen_s))
     latest = replace(smooth, interval_s=found.interval_s, sojourn=recent(past, settings))
     network = network_of(smooth, settings)
     outlook = memory.outlook.with_interval(now_s, found.external_rate, found.interval_s, settings)

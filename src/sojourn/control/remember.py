@@ -58,6 +58,7 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
             low_since_s=None,
             enough={},
             pressed=(*s.memory.pressed, *rates),
+            risen_s=max((at - p.over_s for at, p in rates), default=s.memory.risen_s),
         )
     memory = replace(
         _by_clock(s.memory, s.now_s), number=number, before_s=s.now_s, past=s.past, pressed=()

@@ -110,6 +110,7 @@ class Memory:
     enough: Mapping[str, int] = field(default_factory=dict)  # enough for all that time
     better_since_s: float | None = None  # since when other places would be better
     pressed: tuple[tuple[float, Pressure], ...] = ()  # rates told since the last interval, and when
+    risen_s: float | None = None  # when a source's rate last rose for sure
     above: int = 0  # intervals in a row in which the target was missed
     behind: int = 0  # intervals in a row in which an operator could not keep up
     retries: int = 0  # times in a row that a resize was asked for again

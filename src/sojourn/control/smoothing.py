@@ -1,6 +1,7 @@
 """Smoothing: the measures of several intervals as one, from which the model is made. What was
 before a change that is sure does not count. Fed by `measure`; feeds `model`. Pure."""
 
+import bisect
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +32,19 @@ from sojourn.settings import ControlSettings
 _TREES = 30  # whose mean says something
 
 
-def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
+def smoothed(
+    past: Sequence[Measure], settings: ControlSettings, risen_s: float | None = None
+) -> Measure:
     """The measures of several intervals as one, the newest last: those of the window, or all with
     less weight the older they are. Rates count by their seconds, service times and gains by the
     tuples served. Where the load or a service time has changed for sure, what was before does not
-    count. `served` counts all; the present state is the newest's."""
+    count; a source may have told that the load rose at `risen_s`. `served` counts all; the present
+    state is the newest's."""
     newest = past[-1]
     past = [m for m in past if m.time_s > newest.time_s - settings.memory_s]
     ages = [newest.time_s - m.time_s for m in past]
     weights = [settings.weight(age) * m.interval_s for age, m in zip(ages, past, strict=True)]
-    first = _load_since(past)
+    first, rising = _load_since(past, risen_s)
     load = list(zip(past, weights, strict=True))[first:]
     seconds = np.array([m.interval_s for m in past])
     each = np.array(weights)
@@ -89,7 +93,7 @@ def smoothed(past: Sequence[Measure], settings: ControlSettings) -> Measure:
         sojourn=_with_critical(past),
         backlog_s=newest.backlog_s,
         arrival_scv=mean_of((m.arrival_scv, weight) for m, weight in load),
-        rising=first > 0 and load[0][0].external_rate > past[first - 1].external_rate,
+        rising=rising,
     )
 
 
@@ -164,9 +168,18 @@ def recent(past: Sequence[Measure], settings: ControlSettings) -> Sojourn | None
     return _pooled(found)
 
 
-def _load_since(past: Sequence[Measure]) -> int:
-    """The first interval with the load of the newest."""
-    return since([reading_of(m) for m in past], rates=True)
+def _load_since(past: Sequence[Measure], risen_s: float | None) -> tuple[int, bool]:
+    """The first interval with the load of the newest, and whether it had risen then."""
+    first = since([reading_of(m) for m in past], rates=True)
+    rising = first > 0 and past[first].external_rate > past[first - 1].external_rate
+    if risen_s is None:
+        return first, rising
+    # An urgent tick tells the rate since the rise, so the intervals within count no second time.
+    middle_s = [m.time_s - m.interval_s / 2 for m in past]
+    last = len(past) - 1
+    if past[last].time_s - past[last].interval_s > risen_s:
+        last = bisect.bisect(middle_s, risen_s)
+    return (first, rising) if first >= last else (last, True)
 
 
 def _service_since(columns: Columns) -> npt.NDArray[np.int64]:
