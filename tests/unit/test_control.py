@@ -536,6 +536,22 @@ def test_a_load_that_has_changed_for_sure_counts_at_once() -> None:
     assert found.external_rate == pytest.approx(97.5)
 
 
+def test_of_a_rate_that_was_told_the_past_before_it_rose_does_not_count() -> None:
+    """Neither then nor later, though the rate alone is no sure sign."""
+    engine = FakeEngine(rate=50.0)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 3)
+    record = pressed(control, Pressure("in", rate=62.0, over_s=1.0))
+    assert record.forecast is not None
+    assert record.forecast.now == pytest.approx(62)
+    engine.rate = 60.0
+    control.tick()
+    memory = control.controller.memory
+    found = smoothed(memory.past, by_fives(), memory.risen_s)
+    assert found.external_rate == pytest.approx(60)
+    assert found.rising
+
+
 def test_a_service_time_that_has_changed_for_sure_counts_at_once() -> None:
     engine = FakeEngine()
     control = loop(engine, max_sojourn_s=1.0)
