@@ -1,6 +1,6 @@
-"""The control loop over the simulated engine, on loads whose answer is known: the parts flash,
-square, hour and traces of `control.py`. Virtual time and fixed seeds: the same code gives the same
-figures on every machine.
+"""The control loop over the simulated engine, on loads whose answer is known: the parts steps,
+flash, square, hour and traces of `control.py`. Virtual time and fixed seeds: the same code gives
+the same figures on every machine.
 
 source → check (25 ms) → price (40 ms) → sink, exponential times, target 200 ms. A second is above
 the target if the mean sojourn of the tuples that end in it is, or if none ends though some are

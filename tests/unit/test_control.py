@@ -242,7 +242,7 @@ def test_an_overload_whatever_it_gets_is_infeasible() -> None:
     control = loop(engine, max_sojourn_s=0.1, max_processors=20)
     first, *rest = ticks(control, 8)
     assert first.decision.action is Action.ADD
-    assert "using as many as allowed" in first.decision.reason
+    assert "using as many as help" in first.decision.reason
     assert sum(engine.allocation().values()) == 20
     assert rest[-1].decision.action is Action.INFEASIBLE
     assert "nothing more can be done" in rest[-1].decision.reason

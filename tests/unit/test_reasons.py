@@ -76,8 +76,21 @@ def unstable(s: Situation, d: Decision, m: re.Match[str]) -> bool:
         m[2] == f"{one.arrival_rate:.4g}"
         and m[4] == f"{one.service_rate:.4g}"
         and int(m[3]) == s.current[m[1]]
-        and not one.is_stable(int(m[3]))
+        and one.offered_load * 1.001 >= int(m[3])
     )
+
+
+def hot_shard(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    one = station(s, m[1])
+    brings = one.hot[0] * one.arrival_rate
+    return (m[2], m[3]) == (f"{brings:.4g}", f"{one.service_rate:.4g}") and not one.is_stable(
+        s.current[m[1]]
+    )
+
+
+def uneven(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    one, count = station(s, m[1]), s.current[m[1]]
+    return bool(one.offered_load < count and not one.is_stable(count))
 
 
 def backlogged(s: Situation, d: Decision, m: re.Match[str]) -> bool:
@@ -91,7 +104,7 @@ def backlogged(s: Situation, d: Decision, m: re.Match[str]) -> bool:
 
 
 def waits(s: Situation, d: Decision, m: re.Match[str]) -> bool:
-    return int(m[1]) == s.latest.operators[m[2]].queue and s.excess[m[2]] > 0
+    return int(m[1]) == s.latest.operators[m[2]].queue > 0
 
 
 def no_tree(s: Situation, d: Decision, m: re.Match[str]) -> bool:
@@ -99,7 +112,7 @@ def no_tree(s: Situation, d: Decision, m: re.Match[str]) -> bool:
 
 
 def nothing_waits(s: Situation, d: Decision, m: re.Match[str]) -> bool:
-    return not any(x > 0 for x in s.excess.values())
+    return not any(s.latest.operators[name].queue for name in s.wanted)
 
 
 def one_more(s: Situation, d: Decision, m: re.Match[str]) -> bool:
@@ -115,8 +128,35 @@ def doubled(s: Situation, d: Decision, m: re.Match[str]) -> bool:
 
 
 def floor(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    """It names what is aimed at and what it takes, which must not be more than was seen."""
     bound = s.network.bound(s.settings.percentile)
-    return m[1] == told(target(s)) and s.memory.bias.correct(bound, bound) >= target(s) * 0.99
+    named = s.memory.bias.correct(bound, bound)
+    seen = metric_of(s.smooth.sojourn, s.settings.percentile)
+    possible = seen is None or named <= seen
+    right = (m[1], m[2]) == (told(target(s)), told(named)) and named >= target(s) * 0.99
+    return right and possible
+
+
+def not_seen(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    seen = metric_of(s.smooth.sojourn, s.settings.percentile)
+    bound = s.network.bound(s.settings.percentile)
+    assert seen is not None
+    doubted = (m[1], m[2]) == (told(target(s)), told(seen))
+    return doubted and seen < s.memory.bias.correct(bound, bound)
+
+
+def out_of_reach(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    most = {n: s.limits.most(n) for n in s.current}
+    huge = {n: int(min(k, 10_000)) for n, k in most.items()}
+    return m[1] == told(target(s)) and s.estimate(s.network, huge) > 0.8 * target(s)
+
+
+def bounded(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    return int(m[4]) > int(m[5]) == s.limits.most(m[1])
+
+
+def all_in_use(s: Situation, d: Decision, m: re.Match[str]) -> bool:
+    return int(m[1]) == s.most
 
 
 def too_few(s: Situation, d: Decision, m: re.Match[str]) -> bool:
@@ -246,6 +286,12 @@ RULES: list[tuple[str, Rule]] = [
     (rf"((?:mean|p[\d.]+) sojourn) ({TIME}) is below ({TIME})", low),
     (rf"{NAME} cannot keep up: {RATE} arrive, it serves (\d+) × {RATE}", unstable),
     (
+        rf"(?<!operator ){NAME} cannot keep up: one shard brings {RATE}, and a processor does "
+        rf"{RATE}; split that shard's key",
+        hot_shard,
+    ),
+    (rf"{NAME} cannot keep up: its busiest processor has too much", uneven),
+    (
         rf"{NAME} cannot work off (\d+) tuples that wait or are to come in time: "
         rf"it serves (\d+) × {RATE}",
         backlogged,
@@ -260,9 +306,10 @@ RULES: list[tuple[str, Rule]] = [
     (rf"sources are ({TIME}) behind", behind),
     (r"no tuple tree was completed", no_tree),
     (r"nothing waits", nothing_waits),
-    (r"the model sees no need, so one more goes where it helps most", one_more),
-    (rf"({TIME}) is out of reach: tuples take {TIME} without any waiting", floor),
-    (rf"{TIME} is out of reach with as many processors as operators may have", always),
+    (r"(?:the model sees no need, so )?one more goes where it helps most", one_more),
+    (rf"({TIME}) is out of reach: tuples take ({TIME}) without any waiting", floor),
+    (rf"the model has ({TIME}) out of reach, and ({TIME}) was measured", not_seen),
+    (rf"({TIME}) is out of reach with as many processors as operators may have", out_of_reach),
     (
         rf"operator {NAME} cannot keep up with any number of processors: one shard brings {RATE}, "
         rf"and a processor does {RATE}; split that shard's key",
@@ -271,9 +318,9 @@ RULES: list[tuple[str, Rule]] = [
     (
         rf"operator {NAME} is unstable: {RATE} at {RATE} per processor needs at least (\d+) "
         r"processors; its maximum is (\d+)",
-        always,
+        bounded,
     ),
-    (r"using as many as allowed", always),
+    (r"using as many as help", always),
     (r"that is too few to keep up", too_few),
     (r"(\d+) processors are needed and the limit is (\d+)", limited),
     (r"(\d+) processors are in use and the limit is (\d+)", in_use),
@@ -319,7 +366,7 @@ RULES: list[tuple[str, Rule]] = [
         worse,
     ),
     (r"no placement of \d+ processors is (?:much|sure to be) better", stays),
-    (r"all \d+ processors are in use", always),
+    (r"all (\d+) processors are in use", all_in_use),
     (rf"instead of ({TIME})", instead),
     (rf"({TIME}) expected", expected),
 ]

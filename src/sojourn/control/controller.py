@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sojourn.chains import contracted
 from sojourn.control.forecast import Forecast, prepare
-from sojourn.control.measure import Measure, is_whole, measured, metric_of, urged
+from sojourn.control.measure import Measure, NotReady, is_whole, measured, metric_of, urged
 from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
 from sojourn.control.remember import adopted, after_start, remembered
@@ -97,6 +97,7 @@ class Record:
             kept_up=self.kept_up,
             reviewed=self.decision.forced or self.is_ahead,
             short=self.decision.short,
+            forced=self.decision.forced,
         )
 
     @property
@@ -132,6 +133,8 @@ class Controller:
         if pressures:
             earlier = (replace(p, over_s=p.over_s + now_s - at) for at, p in before.pressed)
             found = urged(samples, before.past, shape.known, (*earlier, *pressures))
+            if before.starting:  # what is read again is no load
+                found = NotReady("the first interval mostly measures the start")
         else:
             found = measured(samples, before.before_s, shape.known, settings, before.starting)
             over = is_whole(samples, shape.known)

@@ -1,6 +1,7 @@
 """Forecast: the load to plan for, where the past foretells it. A slope is extrapolated over the
-time that a change takes, and a library learns what recurs. Either counts only where it has proved
-right. Part of `model`; feeds `decide`. Pure."""
+time that a change takes, and a library learns what recurs. Either counts in full only where it has
+proved right; a slope that lasts counts up to the headroom. Part of `model`; feeds `decide`.
+Pure."""
 
 import logging
 import math

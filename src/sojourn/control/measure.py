@@ -131,6 +131,9 @@ def measured(
     if stuck:
         return NotReady(f"the rate of {_listed(stuck)} is unknown: held back all the time")
     if not any(rates.values()):
+        waiting = sum(samples.vertices[n].queue for n, kind in known.items() if kind != "source")
+        if waiting or samples.open_trees:
+            return NotReady(f"nothing arrives; {max(waiting, samples.open_trees)} tuples are left")
         return NotReady("nothing arrives", idle=True)
     if first:
         return NotReady("the first interval mostly measures the start")

@@ -12,7 +12,7 @@ from sojourn.control.smoothing import recent, smoothed
 from sojourn.errors import InputError
 from sojourn.ports import Pressure
 from sojourn.queueing.branching import OUTSIDE, along, spreads, visit_variances
-from sojourn.queueing.keyed import KeyedStation
+from sojourn.queueing.keyed import KeyedStation, useful
 from sojourn.queueing.network import Network, Spread, traffic
 from sojourn.queueing.station import Station
 from sojourn.settings import ControlSettings
@@ -245,5 +245,6 @@ def _draining(
         station = network.stations[name]
         rate = station.arrival_rate + waiting / seconds
         count = math.floor(rate / station.service_rate) + 1
-        found[name] = int(min(count, limits.most(name))) if waiting else 1
+        most = min(limits.most(name), useful(station))
+        found[name] = int(min(count, most)) if waiting else 1
     return found

@@ -5,9 +5,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sojourn.control.measure import metric_of
 from sojourn.control.situation import Situation
 from sojourn.queueing.allocation import Plan, assign_processors, min_processors
-from sojourn.queueing.keyed import KeyedStation
+from sojourn.queueing.keyed import useful
 from sojourn.queueing.network import Network
 from sojourn.queueing.walk import Walk
 from sojourn.units import format_duration as told
@@ -35,9 +36,12 @@ def fewest(
     shortest_s = bias.correct(bound, bound)
     why = f"{told(target_s)} is out of reach with as many processors as operators may have"
     if shortest_s >= target_s:
+        seen_s = metric_of(s.smooth.sojourn, percentile)
         why = (
             f"{told(target_s)} is out of reach: tuples take {told(shortest_s)} without any waiting"
         )
+        if seen_s is not None and seen_s < shortest_s:
+            why = f"the model has {told(target_s)} out of reach, and {told(seen_s)} was measured"
         plan = min_processors(network, 1.1 * bound, percentile, minimum, maximum)
         if plan.feasible:
             return plan, f"; {why}"
@@ -63,27 +67,26 @@ def within(s: Situation, most: int) -> tuple[dict[str, int], str]:
 
 
 def evenly(s: Situation) -> dict[str, int]:
-    """All processors allowed, placed where each has most to do. Without a limit, enough for every
-    operator to keep up, and no fewer than there are."""
-    least = s.least
+    """Enough for every operator to keep up and to work off what waits, and no fewer than there are.
+    If that is more than is allowed, those are placed where each has most to do."""
+    enough = {n: max(k, s.current[n], s.draining[n]) for n, k in keeping_up(s).items()}
+    if s.most is None or sum(enough.values()) <= s.most:
+        return enough
     load = {name: s.network.stations[name].offered_load for name in s.wanted}
-    best = least if s.most is not None else {n: max(k, s.current[n]) for n, k in least.items()}
-    while s.most is None or sum(best.values()) < s.most:
-        open_to = [n for n in best if best[n] < min(s.limits.most(n), _useful(s.network, n))]
-        if s.most is None:
-            open_to = [n for n in open_to if max(load[n], s.draining[n] - 1) >= best[n]]
-        if not open_to:
-            break
-        best[max(open_to, key=lambda n: load[n] / best[n])] += 1
+    best = s.least
+    while sum(best.values()) < s.most:
+        best[max((n for n in best if best[n] < enough[n]), key=lambda n: load[n] / best[n])] += 1
     return best
 
 
-def _useful(network: Network, name: str) -> float:
-    """Processors that can help an operator, if it cannot keep up. One shard is never spread over
-    several."""
-    station = network.stations[name]
-    useful = station.useful if isinstance(station, KeyedStation) else None
-    return math.inf if useful is None else useful
+def keeping_up(s: Situation) -> dict[str, int]:
+    """The fewest processors with which each operator keeps up, or as many as help it."""
+    found = {}
+    for name, least in s.least.items():
+        station = s.network.stations[name]
+        most = min(s.limits.most(name), useful(station))
+        found[name] = max(least, int(min(most, math.floor(station.offered_load) + 1)))
+    return found
 
 
 def operators_of(s: Situation, plan: Plan) -> dict[str, int]:

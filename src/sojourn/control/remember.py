@@ -60,9 +60,9 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
             pressed=(*s.memory.pressed, *rates),
             risen_s=max((at - p.over_s for at, p in rates), default=s.memory.risen_s),
         )
-    memory = replace(
-        _by_clock(s.memory, s.now_s), number=number, before_s=s.now_s, past=s.past, pressed=()
-    )
+    memory = _by_clock(s.memory, s.now_s)
+    past = memory.past if s.measure is None else s.past
+    memory = replace(memory, number=number, before_s=s.now_s, past=past, pressed=())
     if s.memory.before_s is None or s.now_s >= s.memory.before_s:
         outlook = s.outlook.with_room(s.now_s, decision.needed, s.limits.capacity)
         memory = replace(memory, outlook=outlook)
@@ -156,7 +156,8 @@ def _judged(s: Situation, decision: Decision) -> Change | None:
 
 def _is_free(change: Change) -> bool:
     """Whether a change was made though it need not have been."""
-    return change.action in (Action.MOVE, Action.REMOVE) and change.kept_up
+    ours = change.action in (Action.MOVE, Action.REMOVE) and not change.forced
+    return ours and change.kept_up
 
 
 def _cost_s(memory: Memory, over: bool) -> float:
@@ -217,6 +218,8 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
         change = replace(change, time_s=change.time_s + seconds)
     return replace(
         memory,
+        past=tuple(replace(m, time_s=m.time_s + seconds) for m in memory.past),
+        risen_s=moved(memory.risen_s),
         change=change,
         since=None if memory.since is None else (memory.since[0] + seconds, memory.since[1]),
         short=tuple(

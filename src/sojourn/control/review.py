@@ -160,7 +160,7 @@ def _rolled_back(s: Situation, found: Decision) -> str:
 def _lately(s: Situation) -> float:
     """The external rate over the time after which processors are given back. A wave has gone up and
     down in it."""
-    past = [m for m in s.past if m.time_s > s.now_s - s.settings.quiet_s]
+    past = [m for m in s.past if m.time_s >= s.now_s - s.settings.quiet_s]
     return sum(m.external_rate * m.interval_s for m in past) / sum(m.interval_s for m in past)
 
 

@@ -11,6 +11,7 @@ from sojourn.control.bias import Bias
 from sojourn.control.forecast import Forecast, Outlook
 from sojourn.control.measure import Measure, NotReady, metric_of
 from sojourn.ports import Pressure
+from sojourn.queueing.keyed import bound
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
 from sojourn.units import format_duration as told
@@ -44,7 +45,8 @@ class Change:
     """A change that was decided: when, from which allocation, and at which external rate; what was
     measured before it and what was expected of it; whether the old allocation kept up. `worse`
     counts the intervals that speak against it. Once it is `reviewed`, no more are counted. `short`
-    says that what was there before was not enough, though the model saw no need for more. `cost_s`
+    says that what was there before was not enough, though the model saw no need for more, `forced`
+    that there was no choice. `cost_s`
     is for how long the target was missed right after it; once it is `counted`, that is known."""
 
     time_s: float
@@ -59,6 +61,7 @@ class Change:
     short: bool = False
     cost_s: float = 0.0
     counted: bool = False
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -286,16 +289,26 @@ class Situation(Standing):
                 return f"{self.latest.operators[name].queue} tuples wait at {name!r}"
         return ""
 
+    @property
+    def queued(self) -> str:
+        """What waits, also if that is usual, in words; empty if nothing does."""
+        waiting = {name: self.latest.operators[name].queue for name in self.wanted}
+        some = (f"{count} tuples wait at {name!r}" for name, count in waiting.items() if count)
+        return next(some, "")
+
     @cached_property
     def slow(self) -> str:
         """Which operator cannot keep up with what arrives and waits, in words; empty if none. It
         must be so even if chance had one standard error more arrive, unless a rise is sure."""
         sure = self.pressures or self.forecast.by == "slope"
-        least = 1.0 if sure else 1 - self.chance
+        least = 1.0 if sure else max(0.1, 1 - self.chance)
         for name, count in self.current.items():
             station = self.network.stations[name]
             each = f"{count} × {station.service_rate:.4g}/s"
             if least * station.utilization(count) >= 1:
+                if station.offered_load < count:
+                    words = bound(station) or "its busiest processor has too much"
+                    return f"{name!r} cannot keep up: {words}"
                 arrive = f"{station.arrival_rate:.4g}/s arrive"
                 return f"{name!r} cannot keep up: {arrive}, it serves {each}"
             spare = station.service_rate * count - least * station.arrival_rate

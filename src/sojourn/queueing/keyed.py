@@ -121,6 +121,13 @@ class KeyedStation(Station):
         )
 
 
+def useful(station: Station) -> float:
+    """Processors that can help a station that cannot keep up. One shard is never spread over
+    several."""
+    most = station.useful if isinstance(station, KeyedStation) else None
+    return math.inf if most is None else most
+
+
 def bound(station: Station) -> str:
     """What its busiest shard brings and a processor does, in words; nothing if none stands out."""
     if not isinstance(station, KeyedStation) or not station.hot:

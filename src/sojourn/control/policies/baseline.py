@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from sojourn.control.programs import evenly
 from sojourn.control.review import too_recent
 from sojourn.control.situation import Action, Blind, Decision, Situation
 
@@ -28,9 +27,20 @@ def changed(s: Situation, best: Mapping[str, int], why: str) -> Decision:
         for name, count in best.items()
     }
     if s.most is not None and s.total(best) > s.most:
-        best, why = evenly(s), f"{why}; the limit is {s.most}"
+        best, why = _cut(s, best, s.most), f"{why}; the limit is {s.most}"
     more, fewer = s.total(best) > s.total(s.current), s.total(best) < s.total(s.current)
     if best == s.current:
         return Decision(Action.HOLD, why, expected_s=s.estimate_s, needed=s.total(best))
     action = Action.ADD if more else Action.REMOVE if fewer else Action.MOVE
     return Decision(action, f"{why}: {s.from_to(best)}", best, needed=s.total(best), forced=True)
+
+
+def _cut(s: Situation, best: Mapping[str, int], most: int) -> dict[str, int]:
+    """As many as allowed: those that would get most more, or have most, get fewer."""
+    found = dict(best)
+    while s.total(found) > most:
+        able = [name for name in found if found[name] > s.limits.least(name)]
+        if not able:
+            break
+        found[max(able, key=lambda n: (found[n] - s.current[n], found[n]))] -= 1
+    return found

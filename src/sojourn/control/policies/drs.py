@@ -10,7 +10,15 @@ from dataclasses import replace
 
 from sojourn.control.chronic import chronic
 from sojourn.control.measure import metric_of
-from sojourn.control.programs import assigned, busier, evenly, fewest, operators_of, within
+from sojourn.control.programs import (
+    assigned,
+    busier,
+    evenly,
+    fewest,
+    keeping_up,
+    operators_of,
+    within,
+)
 from sojourn.control.review import made_worse, restrained, unfinished
 from sojourn.control.situation import Action, Blind, Decision, Situation, known
 from sojourn.queueing.allocation import Plan
@@ -20,6 +28,7 @@ from sojourn.units import format_duration as told
 _AS_HIGH = 0.9  # of a load that is taken for as high
 _LOOKS = 5  # intervals between two looks at whether places are wrong
 _WORTH = 0.05  # the least share of processors worth giving back; smaller changes would never end
+_LEAST_SHARE = 0.1  # of the target that is aimed at
 _LASTS_S = 3.0  # the target is not missed by accident for that long
 _AGREE = 2  # intervals in a row in which an operator is behind; so many signs alone may be chance
 
@@ -48,13 +57,16 @@ def drs(s: Situation | Blind) -> Decision:
 def _blindly(s: Blind) -> Decision:
     """Nothing can be decided. But if nothing has arrived for long, little is needed."""
     since_s, least = s.idle_since_s, s.least
-    if s.settings.max_sojourn_s is None or since_s is None or s.wanted == least:
+    if s.settings.max_sojourn_s is None or since_s is None:
         return Decision(Action.NOT_READY, s.why.reason)
-    idle_s = s.now_s - since_s
+    idle_s, needed = s.now_s - since_s, sum(least.values())
     if idle_s < s.settings.quiet_s:
         return Decision(Action.NOT_READY, s.why.reason)
-    reason = f"nothing has arrived for {told(idle_s)}: every operator to its minimum"
-    return Decision(Action.REMOVE, reason, least, needed=sum(least.values()), forced=True)
+    what = f"nothing has arrived for {told(idle_s)}"
+    if s.wanted == least:
+        return Decision(Action.HOLD, f"{what}; every operator is at its minimum", needed=needed)
+    reason = f"{what}: every operator to its minimum"
+    return Decision(Action.REMOVE, reason, least, needed=needed, forced=True)
 
 
 def _fit(s: Situation, most: int) -> Decision:
@@ -118,7 +130,7 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         but = s.backlog or (by_model if s.keeps_up else "by the model an operator falls behind")
         reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=known(expected))
-    share = 1 - 2 * s.settings.headroom if s.forecast.by == "slope" else 1.0
+    share = max(_LEAST_SHARE, 1 - 2 * s.settings.headroom) if s.forecast.by == "slope" else 1.0
     if s.forecast.words and s.estimate(_loaded(s, s.forecast.soon), s.current) > share * target_s:
         return _add(s, target_s, s.forecast.words, _foreseen(s), _foreseen(s))
     found = _chronic(s, target_s)
@@ -159,8 +171,8 @@ def _chronic(s: Situation, target_s: float) -> Decision | None:
 
 
 def _room(s: Situation, target_s: float, capacity: int) -> int:
-    """For how many processors there should still be room. A machine that comes or goes stalls
-    tuples. So a machine is kept for as long as its processors would be kept if they were in use."""
+    """For how many processors there should still be room. A machine takes long to come, so one is
+    kept for as long as its processors would be kept if they were in use."""
     plan = _ample(s, target_s)
     needed = capacity if plan is None else s.total(plan.allocation)
     return min(capacity, max(needed, s.total(s.current)))
@@ -245,11 +257,11 @@ def _add(
         network = s.network
         plan, note = fewest(s, network, target_s, least)
     # `needed` is without what is needed to work off a backlog.
-    lasting = lasting or s.network
+    ahead, lasting = lasting is not None, lasting or s.network
     after, _ = fewest(s, network, target_s, None)
-    needed = s.total(after.allocation) if after.feasible else None
+    needed = s.total(after.allocation if after.feasible else keeping_up(s))
     if not plan.feasible:
-        best, note = evenly(s), f"; {plan.reason}; using as many as allowed"
+        best, note = evenly(s), f"; {plan.reason}; using as many as help"
     elif s.most is not None and s.total(plan.allocation) > s.most:
         best, short = within(s, s.most)
         wanted = s.total(plan.allocation)
@@ -260,7 +272,8 @@ def _add(
     if best == s.current and not note and (s.most is None or s.total(best) < s.most):
         # The model sees enough processors, but has been wrong for long: add one.
         best = operators_of(s, assigned(s, s.network, s.total(best) + 1, s.current))
-        note = "; the model sees no need, so one more goes where it helps most"
+        why_one = "" if ahead else "the model sees no need, so "
+        note = f"; {why_one}one more goes where it helps most"
     if best == s.current:
         return Decision(Action.INFEASIBLE, f"{why}{note}; nothing more can be done", needed=needed)
     action = Action.ADD if s.total(best) > s.total(s.current) else Action.MOVE
@@ -270,7 +283,7 @@ def _add(
     then = s.estimate(lasting, best)
     promise = f", {told(then)} expected" if math.isfinite(then) else ""
     reason = f"{why}: {s.from_to(best)}{promise}{note}"
-    return Decision(action, reason, best, known(then), needed or s.total(best))
+    return Decision(action, reason, best, known(then), needed)
 
 
 def _not_too_many(s: Situation, best: Mapping[str, int]) -> tuple[dict[str, int], str]:
@@ -293,7 +306,7 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
         return None
     now = operators_of(s, plan)
     enough = {n: max(k, s.memory.enough.get(n, 0)) for n, k in now.items()}
-    if s.total(enough) > (1 - _WORTH) * s.total(s.current):
+    if enough == s.current or s.total(enough) > (1 - _WORTH) * s.total(s.current):
         return None
     why = f"fewer processors are enough for {told(target_s)}"
     if low is not None:
@@ -314,8 +327,8 @@ def _ample(s: Situation, target_s: float) -> Plan | None:
     """The fewest processors that keep the target with twice the headroom, and with the load raised
     by half the headroom, by sampling error, or to the highest that is forecast until they could be
     had again, so that no addition follows. None if no number does."""
-    share = max(0.1, 1 - 2 * s.settings.headroom)
-    chance = max(_error(s, name) for name in s.wanted)
+    share = max(_LEAST_SHARE, 1 - 2 * s.settings.headroom)
+    chance = max((_error(s, name) for name in s.wanted), default=0.0)
     ahead = s.forecast.highest / s.forecast.now
     network = busier(s.network, max(1 + s.settings.headroom / 2, 1 + chance, ahead))
     plan, note = fewest(s, network, share * target_s, None, exact=True)
@@ -342,7 +355,7 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
                 return Decision(Action.WAIT, reason, expected_s=known(now), better=True)
             return Decision(Action.MOVE, reason, best, known(then), better=True)
     if measured is None:
-        reason = f"no tuple tree was completed, and {s.backlog or 'nothing waits'}"
+        reason = f"no tuple tree was completed, and {s.backlog or s.queued or 'nothing waits'}"
         return Decision(Action.HOLD, reason, expected_s=known(expected))
     though = f", though {s.backlog}" if s.backlog else ""
     reason = f"{what_of(s.settings.percentile)} {told(measured)} is within {told(target_s)}{though}"

@@ -27,9 +27,11 @@ def drs_2017(s: Situation) -> Decision:
         return _placed(s, s.most)
     what = f"{what_of(s.settings.percentile)} {told(measured)}"
     if measured > high:
-        return _kept(s, high, f"{what} is above {told(high)}")
+        found = _kept(s, high, f"{what} is above {told(high)}")
+        return _only(s, found, Action.ADD)
     if low is not None and measured < low:
-        return _kept(s, high, f"{what} is below {told(low)}")
+        found = _kept(s, high, f"{what} is below {told(low)}")
+        return _only(s, found, Action.REMOVE)
     return _placed(s, s.total(s.current))
 
 
@@ -39,6 +41,14 @@ def _kept(s: Situation, target_s: float, why: str) -> Decision:
         s.network, target_s, s.settings.percentile, s.least | dict(s.limits.fixed), _most(s)
     )
     return _followed(s, plan, why)
+
+
+def _only(s: Situation, found: Decision, action: Action) -> Decision:
+    """The decision, if it does what the sojourn calls for. The model may see it otherwise."""
+    if found.action in (action, Action.MOVE, Action.INFEASIBLE, Action.HOLD):
+        return found
+    reason = f"{found.reason}; but that is no reason to {found.action}"
+    return Decision(Action.HOLD, reason, expected_s=s.estimate_s)
 
 
 def _placed(s: Situation, processors: int) -> Decision:

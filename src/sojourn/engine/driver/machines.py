@@ -32,7 +32,6 @@ class _ClusterPool(ABC):
     def __init__(self, engine: SparkEngine, processors: int, most: int | None) -> None:
         self.engine, self.most = engine, most
         self.processors_per_machine = processors
-        self.pauses_s: list[float] = []
         self.pause_s = 0.0  # nobody waits for a machine that comes
         self.homes: list[m.Hello] = []  # of the elastic executors, as last seen
         engine.outposts.make_room(processors)
@@ -104,8 +103,8 @@ class _ClusterPool(ABC):
             added = [name for name in self.machines() if name in more]
             return f"added {', '.join(added)}" if added else "refused: no worker came up there"
         if any(self.is_home(name) for name in leaving):
-            self.pauses_s.append(self.engine.relocate(lambda: self.give_back(leaving)))
-            return f"{gone}; tuples waited {self.pauses_s[-1]:.1f} s"
+            waited_s = self.engine.relocate(lambda: self.give_back(leaving))
+            return f"{gone}; tuples waited {waited_s:.1f} s"
         self.engine.outposts.end([m for name in leaving if (m := self.outpost(name))])
         self.give_back(leaving)
         return gone

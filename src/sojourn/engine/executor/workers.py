@@ -3,9 +3,9 @@ to the emitter.
 
 Without a key, all workers share one queue, which is what M/M/k means. With a key, every shard
 belongs to a worker (the second tier of the map; the first, key to shard, is fixed). To move a
-shard, its routing pauses and a label goes down the old worker's queue. When the label surfaces, the
-state is handed over, the map changes, and what came meanwhile follows. Per-key order holds
-throughout."""
+shard, its routing pauses, what waits for it is held, and a label follows what the old worker has in
+hand. When the label surfaces, the state is handed over, the map changes, and what was held follows.
+Per-key order holds throughout."""
 
 import hashlib
 import math
@@ -39,16 +39,17 @@ def digest(payload: bytes) -> bytes:
 
 @dataclass(eq=False)
 class Worker:
-    """A worker as its executor sees it. A number in the queue is the label of that shard."""
+    """A worker as its executor sees it."""
 
     link: Link
-    queue: deque[Item | int]
+    queue: deque[Item]
     machine: str = ""  # another one than the executor's own
     given: deque[list[Item]] = field(default_factory=deque)
     pid: int | None = None
     retiring: bool = False
     shards: int = 0
-    labels: int = 0
+    labels: int = 0  # of shards that it is to give up
+    leaving: list[int] = field(default_factory=list)  # of these, shards it was not told of yet
     alone: bool = False  # it has only a suspect in hand
     cutting: bool = False  # it was told of a cut and has not answered
     saving: bool = False  # it has not said that all is on disk
@@ -63,7 +64,7 @@ class Worker:
 
 @dataclass
 class Move:
-    """A shard on its way, and what arrived for it meanwhile."""
+    """A shard on its way, and what waits for it."""
 
     to: Worker
     held: list[Item] = field(default_factory=list)
@@ -108,7 +109,7 @@ class Workers:
         self.seen: Counter[bytes] = Counter()
         self.convicted: list[bytes] = []
         self.all: list[Worker] = []
-        self.shared: deque[Item | int] = deque()
+        self.shared: deque[Item] = deque()
         self.owner: dict[int, Worker] = {}
         self.moves: dict[int, Move] = {}
         self.travelling = 0  # labels that were given out and have not surfaced
@@ -134,8 +135,8 @@ class Workers:
     @property
     def may_cut(self) -> bool:
         """Whether no shard is on its way from one worker to another, and no worker is still busy
-        with the last cut, or with a broadcast, which it may die of. Labels that still wait in a
-        queue do no harm."""
+        with the last cut, or with a broadcast, which it may die of. Labels that were not given out
+        yet do no harm."""
         return not self.travelling and not any(
             w.saving or (w.telling and w.pid is not None) for w in self.all
         )
@@ -161,9 +162,7 @@ class Workers:
         """What waits, with each shard's tuples in the order in which they came."""
         queues = [w.queue for w in self.all] if self.keyed else [self.shared]
         for queue in queues:
-            for item in queue:
-                if not isinstance(item, int):
-                    yield item
+            yield from queue
         for move in self.moves.values():
             yield from move.held
 
@@ -246,7 +245,7 @@ class Workers:
     def _staying(self, machine: str) -> list[Worker]:
         return [w for w in self.all if not w.retiring and w.machine == machine]
 
-    def _queue(self) -> deque[Item | int]:
+    def _queue(self) -> deque[Item]:
         return deque() if self.keyed else self.shared
 
     def _add(self, worker: Worker) -> None:
@@ -306,28 +305,40 @@ class Workers:
             else:
                 homeless.append(shard)
         loads = self.loads.of_shards(self.service_s)
-        for shard, worker in balanced(owned, loads, homeless):
-            self._assign(shard, worker)
+        losing = {self._assign(*move) for move in balanced(owned, loads, homeless)}
+        for worker in self.all:
+            if worker in losing:
+                self._take_along(worker)
+                self._give(worker)
 
     def _heir(self, shard: int) -> Worker | None:
         """The worker that has a shard, or is about to."""
         return self.moves[shard].to if shard in self.moves else self.owner.get(shard)
 
-    def _assign(self, shard: int, target: Worker) -> None:
-        """Give a shard to a worker, by a move if another one has it."""
+    def _assign(self, shard: int, target: Worker) -> Worker | None:
+        """Give a shard to a worker, by a move if another one has it. Returns that one, if the move
+        begins."""
         owner = self._heir(shard)
         target.shards += 1
         if owner is None:
             self.owner[shard] = target
-            return
+            return None
         owner.shards -= 1
         if shard in self.moves:
             self.moves[shard].to = target
-        else:
-            self.moves[shard] = Move(target)
-            owner.labels += 1
-            owner.queue.append(shard)
-            self._give(owner)
+            return None
+        self.moves[shard] = Move(target)
+        owner.labels += 1
+        owner.leaving.append(shard)
+        return owner
+
+    def _take_along(self, worker: Worker) -> None:
+        """Have what waits for shards that leave a worker go with them."""
+        stays: deque[Item] = deque()
+        for item in worker.queue:
+            move = self.moves.get(item[1])
+            (stays if move is None else move.held).append(item)
+        worker.queue = stays
 
     def ready(self, worker: Worker, pid: int) -> None:
         """Note that a worker takes tuples from now on."""
@@ -458,21 +469,18 @@ class Workers:
         if not self.keyed:
             self.pump()
             return
+        if worker.leaving and not self.hold and not self.no_moves:
+            for shard in worker.leaving:
+                worker.link.send(m.encode(m.TakeShard(shard)))
+            self.travelling += len(worker.leaving)
+            worker.leaving.clear()
         while worker.queue and self._takes(worker) and self._give_one(worker):
             continue
 
     def _give_one(self, worker: Worker) -> bool:
-        """Give the next helping, or the label that is first in the queue. Returns whether that was
-        possible."""
+        """Give the next helping. Returns whether that was possible."""
         queue = worker.queue
         first = queue[0]
-        if isinstance(first, int):
-            if self.no_moves:
-                return False
-            queue.popleft()
-            self.travelling += 1
-            worker.link.send(m.encode(m.TakeShard(first)))
-            return True
         alone = self._is_suspect(first)
         if alone and worker.given:
             return False  # until it can be given by itself
@@ -498,7 +506,7 @@ class Workers:
         worker.link.send(encode(work))
         return True
 
-    def _helping(self, queue: deque[Item | int]) -> list[Item]:
+    def _helping(self, queue: deque[Item]) -> list[Item]:
         """As many of the first tuples as are worth handing over together."""
         most = max(1, int(min(self.max_helping, self.grain_s / max(self.service_s, 1e-9))))
         most = 1 if self.slots else most
@@ -508,7 +516,7 @@ class Workers:
         size = 0
         watching = bool(self.suspects or self.watched)
         for item in islice(queue, most):
-            if size >= _HELPING_BYTES or isinstance(item, int):
+            if size >= _HELPING_BYTES:
                 break
             if watching and items and self._is_suspect(item):
                 break
