@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from sojourn.engine.spark.session import session
 from sojourn.wiring import Running
 
-SLOTS = 12
+SLOTS = 18
 # By which processes of this run are told from those of others; all that it starts inherit it.
 OWN = f"SOJOURN_TESTS={os.environ.setdefault('SOJOURN_TESTS', secrets.token_hex(8))}"
 

@@ -406,5 +406,5 @@ def test_the_settings_exist_and_are_set(spark: SparkSession) -> None:
 
 
 def test_too_few_slots_are_told_before_spark_fails(spark: SparkSession) -> None:
-    with pytest.raises(InputError, match="needs 999 task slots at once, but Spark has 12"):
+    with pytest.raises(InputError, match="needs 999 task slots at once, but Spark has 18"):
         wait_for_slots(spark, 999, 0.1, lambda: False)

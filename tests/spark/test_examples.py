@@ -1,6 +1,7 @@
 """The examples on Spark, as a user runs them, and the papers' applications with their answers
 checked."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import fpd
 import lab
 import pytest
 import shapes
+import sse
 import vld
 from conftest import results
 from pyspark.sql import SparkSession
 from test_fpd import mined
+from test_sse import by_symbol, plain_book, written
 from test_vld import filmed
 from transcripts import EXAMPLES, ROOT, play, shell
 
@@ -29,6 +32,29 @@ def test_an_example_shows_what_is_expected(
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     play(name, shell)
+
+
+def test_trades_are_those_of_a_plain_book_while_shards_move(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Orders that cannot be understood are counted and left out."""
+    market = sse.Market(stocks=40, seed=1)
+    rows = [market.order(number) for number in range(4000)]
+    broken = [("1", str(number), "600001", "buy", "free", "1", "new") for number in range(3)]
+    file = written(tmp_path / "orders.csv", [*rows[:2000], *broken, *rows[2000:]])
+    settings = sse.Settings(str(file), out=str(tmp_path / "out"), shards=64, on_error="skip")
+    refused = 0
+    with sj.start(sse.topology(settings), spark=spark, settings={"commit": 1}) as running:
+        for count in itertools.chain((4, 1, 3, 2) * 3, itertools.repeat(2)):
+            running.resize({"transact": count})
+            done = running.await_idle(0.3)
+            refused += running.samples().vertices["transact"].dropped
+            if done:
+                break
+    assert refused == len(broken)
+    trades = results(tmp_path / "out")
+    assert len(trades) > 1000
+    assert by_symbol(trades) == by_symbol(plain_book(rows))
 
 
 def test_frequent_patterns_equal_those_of_an_independent_miner(

@@ -1,5 +1,7 @@
 """From a topology to Spark tasks: pickles the user's code and writes every executor's spec."""
 
+import functools
+import io
 import logging
 import sys
 import sysconfig
@@ -29,6 +31,7 @@ from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology, kind_
 _log = logging.getLogger("sojourn")
 _PACKAGE = Path(__file__).parents[2]
 _INSTALLED = {"site-packages", "dist-packages"}  # folders of installed packages, anywhere
+_CACHED = type(functools.cache(len))  # which has no name
 _registering = threading.Lock()
 
 
@@ -184,6 +187,23 @@ def build_tasks(
         ]
 
 
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Also sends the user's functions that have a cache, with an empty one. Python itself would
+    send only their names."""
+
+    def reducer_override(self, thing: Any) -> Any:
+        if isinstance(thing, _CACHED):
+            own = cloudpickle.list_registry_pickle_by_value()
+            if thing.__module__ in own or thing.__qualname__.count("<"):
+                return cached_again, (thing.__wrapped__, thing.cache_parameters())
+        return super().reducer_override(thing)
+
+
+def cached_again(function: Any, parameters: dict[str, Any]) -> Any:
+    """The function with a cache."""
+    return functools.lru_cache(**parameters)(function)
+
+
 def _code(spec: SourceSpec | OperatorSpec | SinkSpec) -> Any:
     if isinstance(spec, OperatorSpec):
         return spec.code
@@ -192,7 +212,9 @@ def _code(spec: SourceSpec | OperatorSpec | SinkSpec) -> Any:
 
 def _pickle(name: str, code: Any) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(code))
+        buffer = io.BytesIO()
+        _Pickler(buffer).dump(code)
+        return buffer.getvalue()
     except Exception as error:  # an object may refuse with any kind of error
         raise InputError(
             f"{name!r} cannot be sent to another process: {error}; "
