@@ -15,6 +15,24 @@ _TENTHS = tuple(round(p * 10) for p in QUANTILES)
 
 
 @dataclass(frozen=True)
+class Part:
+    """One executor's part of an operator over an interval: its processors, the tuples that came,
+    how many processors they keep busy, and the bytes that came and went per second."""
+
+    executor: int
+    processors: int
+    arrivals: int
+    load: float
+    bytes_in: float = 0.0
+    bytes_out: float = 0.0
+
+    @property
+    def intensity(self) -> float:
+        """Bytes in and out, per second and processor."""
+        return (self.bytes_in + self.bytes_out) / max(1, self.processors)
+
+
+@dataclass(frozen=True)
 class Sample:
     """One operator (or source, or sink) over one interval, all its executors together.
 
@@ -26,7 +44,8 @@ class Sample:
     whose processors it shares. The service time of the head is that of the whole chain, because
     that is what its processors are busy with. `shards` are the busiest ones of an operator with a
     key, with how many tuples came for each. `together` has the second moments of `emitted`: for
-    each two edges, the sum over tuples of how many one made on the one times on the other."""
+    each two edges, the sum over tuples of how many one made on the one times on the other. `parts`
+    are those of its executors, if there are several."""
 
     name: str
     interval_s: float
@@ -47,6 +66,7 @@ class Sample:
     head: str | None = None
     shards: Mapping[int, int] | None = None
     together: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    parts: tuple[Part, ...] = ()
 
     @property
     def service_rate(self) -> float | None:

@@ -13,6 +13,7 @@ from conftest import await_results, once, results
 from pyspark.sql import SparkSession
 
 import sojourn as sj
+from sojourn.engine.worker.keys import key_hash
 from sojourn.errors import TopologyFailed
 
 LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(900)]
@@ -71,6 +72,37 @@ def test_counts_are_exact_over_commits_and_resizes(
         assert running.restarts == 0
     assert not (tmp_path / "_staging").exists()
     check_counts(results(tmp_path), WORDS)
+
+
+def test_executors_get_processors_by_what_they_have_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Most words belong to the second of two executors."""
+    by_executor: list[list[str]] = [[], []]
+    for number in range(200):
+        by_executor[key_hash(word := f"w{number}") % 32 % 2].append(word)
+    few, many = (found[:20] for found in by_executor)
+    lines = [" ".join([few[n % 20], *(many[(n + i) % 20] for i in range(9))]) for n in range(250)]
+
+    class Slow(Count):
+        def process(self, word: str) -> Iterator[tuple[str, int]]:
+            time.sleep(0.005)
+            return super().process(word)
+
+    t = sj.Topology("uneven")
+    words = t.operator(
+        "split", split, t.source("lines", sj.sources.iterable(lambda: lines, rate=40))
+    )
+    counts = t.operator("count", Slow, words, key=lambda w: w, shards=32, executors=2, processors=6)
+    t.sink("out", sj.sinks.jsonl(tmp_path), counts)
+    most: tuple[int, ...] = ()
+    with sj.start(t, spark=spark) as running:
+        while not running.await_idle(0.5):
+            parts = running.samples().vertices["count"].parts
+            most = max(most, tuple(part.processors for part in parts)[::-1])
+        assert running.allocation()["count"] == 6
+    assert most == (5, 1)
+    check_counts(results(tmp_path), [word for line in lines for word in line.split()])
 
 
 def test_a_topology_started_again_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 
 from sojourn.engine.driver.placing import Placing
 from sojourn.engine.wire.layout import Place
+from sojourn.ports import Part
+from sojourn.shards import shares, shares_by_load
 
 
 class FakeHub:
@@ -13,6 +15,8 @@ class FakeHub:
     def __init__(self, homes: dict[str, str], outposts: set[str]) -> None:
         self.homes, self.outposts = homes, outposts
         self.told: dict[str, tuple[int, dict[str, int]]] = {}
+        self.counts: dict[int, int] = {}
+        self.parts: dict[tuple[str, int], Part] = {}
 
     def hellos(self) -> dict[Place, Any]:
         return {
@@ -21,12 +25,13 @@ class FakeHub:
 
     def resize(self, place: Place, count: int, away: dict[str, int]) -> None:
         self.told[place.vertex] = count, away
+        self.counts[place.executor] = count
 
 
 def placing(hub: FakeHub, room: dict[str, int] | None, fixed: frozenset[str] = frozenset()) -> Any:
     layout: Any = SimpleNamespace(of=lambda name: [Place(name, 0, 0, 0)])
     movable = {name: name not in fixed for name in hub.homes}
-    made: Any = Placing(layout, hub, movable, room)  # type: ignore[arg-type]
+    made: Any = Placing(layout, hub, movable, room=room)  # type: ignore[arg-type]
     return made
 
 
@@ -82,3 +87,30 @@ def test_workers_stay_where_they_are_if_nothing_changes_for_them() -> None:
     assert hub.told["a"] == before["a"]
     for machine, count in before["b"][1].items():
         assert hub.told["b"][1][machine] >= count
+
+
+def test_executors_get_processors_by_what_they_have_to_do() -> None:
+    hub = FakeHub({"a": "x"}, set())
+    layout: Any = SimpleNamespace(of=lambda name: [Place(name, n, 0, 0) for n in range(4)])
+    made = Placing(layout, hub, {"a": True}, {"a": 64})  # type: ignore[arg-type]
+
+    def seen(*loads: float) -> dict[int, int]:
+        hub.parts = {("a", n): Part(n, 1, 1000, load) for n, load in enumerate(loads)}
+        made.look({"a": 12})
+        return dict(hub.counts)
+
+    assert seen(1.0, 1.1, 0.9, 1.0) == {}  # as good as even
+    assert seen(6.0, 1.0, 1.0, 1.0) != {}
+    for _ in range(20):
+        found = seen(6.0, 1.0, 1.0, 1.0)
+    assert found == {0: 5, 1: 3, 2: 2, 3: 2}  # 1.2 times as busy as can be
+    hub.counts = {}
+    assert seen(6.0, 1.0, 1.0, 1.0) == {}
+    made.place({"a": 40})
+    assert max(hub.counts.values()) == 16  # no more than it has shards
+
+
+def test_processors_by_load() -> None:
+    assert shares_by_load(7, [1.0, 1.0, 1.0]) == shares(7, 3) == [3, 2, 2]
+    assert shares_by_load(8, [5.0, 1.0, 0.0]) == [6, 1, 1]
+    assert shares_by_load(8, [5.0, 1.0, 0.5], 3) == [3, 3, 2]

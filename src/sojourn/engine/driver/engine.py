@@ -86,6 +86,7 @@ class SparkEngine:
                 self.layout,
                 self.hub,
                 {name: spec.concurrency == "process" for name, spec in topology.operators.items()},
+                {name: spec.most_processors for name, spec in topology.operators.items()},
             )
             rest_s = self._rest_s(max_sojourn_s)
             self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s, max_sojourn_s)
@@ -121,7 +122,10 @@ class SparkEngine:
         restarts after a failure, vertices may be missing."""
         self.check()
         self.outposts.look()
-        return replace(self.hub.samples(ANSWER_S, peek), commits=self.committed)
+        found = self.hub.samples(ANSWER_S, peek)
+        if not peek:
+            self.placing.look(self.supervisor.wanted)
+        return replace(found, commits=self.committed)
 
     @property
     def on_pressure(self) -> Callable[[Pressure], None] | None:

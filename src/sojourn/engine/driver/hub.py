@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sojourn.engine.driver.interrupts import deferred
-from sojourn.engine.driver.merge import Change, merge
+from sojourn.engine.driver.merge import Change, merge, part
 from sojourn.engine.driver.printer import Printer
 from sojourn.engine.driver.tracker import Tracker
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelServer
 from sojourn.engine.wire.layout import Layout, Place, senders_of
 from sojourn.engine.wire.spec import OUTPOST, boot_id
-from sojourn.ports import Pressure, Samples
+from sojourn.ports import Part, Pressure, Samples
 
 Rows = tuple[int, bool, int]  # sender, whether feedback, number
 RowsTo = tuple[str, int, bool, int]  # vertex, executor, whether feedback, number
@@ -48,6 +48,7 @@ class Hub(threading.Thread):
         self.saved: dict[bytes, m.HasSaved] = {}
         self.reports: dict[bytes, m.Report] = {}
         self.sampled: dict[bytes, m.Report] = {}
+        self.parts: dict[tuple[str, int], Part] = {}  # of executors, in the last samples
         self.failures: list[m.Failed] = []
         self.changed = threading.Condition()
         self.requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -159,6 +160,7 @@ class Hub(threading.Thread):
             sojourn = None
             if not peek:
                 self.sampled.update(reports)
+                self.parts = {(c.now.vertex, c.now.executor): part(c) for c in changes}
                 sojourn = self.tracker.collect()
             trees = len(self.tracker.trees)
             return Samples(time.time(), merge(changes), sojourn, trees, starts=self.starts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sojourn.chains import stage_of
 from sojourn.engine.wire import messages as m
-from sojourn.ports import Sample, scv_of
+from sojourn.ports import Part, Sample, scv_of
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,22 @@ class Change:
         if self.before is not None:
             grown.subtract(self.before.together.get(edge, {}))
         return grown
+
+
+def part(change: Change) -> Part:
+    """One executor's part of its operator."""
+    timed, interval_s = change.of("timed"), change.interval_s
+    each_s = change.of("service_s") / timed if timed else 0.0
+    per_s = 1 / interval_s if interval_s > 0 else 0.0
+    arrivals = round(change.of("arrivals"))
+    return Part(
+        change.now.executor,
+        change.now.processors,
+        arrivals,
+        arrivals * per_s * each_s,
+        change.of("bytes_in") * per_s,
+        change.of("bytes_out") * per_s,
+    )
 
 
 def merge(changes: Iterable[Change]) -> dict[str, Sample]:
@@ -152,6 +168,7 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         lag_s=max(lags, default=None),
         shards=None if reports[0].shards is None else _busiest(changes),
         together={edge: dict(others) for edge, others in together.items()},
+        parts=tuple(map(part, changes)) if len(changes) > 1 else (),
     )
 
 

@@ -1,14 +1,16 @@
 """Which executor has how many of its workers on which machine. Fed by what operators should have
 and by the machines there are; tells executors through the hub."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.wire.layout import Layout, Place
 from sojourn.placement.assignment import Need, assign
-from sojourn.shards import shares
+from sojourn.placement.balance import THETA, skew
+from sojourn.shards import shares, shares_by_load
 
+_FRESH = 0.3  # how much the newest measure of a load counts
 Cores = dict[Place, dict[str, int]]
 
 
@@ -21,17 +23,21 @@ class Placing:
     layout: Layout
     hub: Hub
     movable: Mapping[str, bool]  # whether workers of an operator may be elsewhere
+    most: Mapping[str, int | None] = field(default_factory=dict)  # processors that can be used
     room: dict[str, int] | None = None
     has: Cores = field(default_factory=dict)
+    loads: dict[Place, float] = field(default_factory=dict)  # of executors, with decay
+    intensities: dict[Place, float] = field(default_factory=dict)
+    counts: dict[str, list[int]] = field(default_factory=dict)  # of executors, as last told
+    known: dict[str, list[Place]] = field(default_factory=dict)
 
     def place(self, wanted: Mapping[str, int]) -> None:
         """Have operators use so many processors."""
+        self.counts = {name: self._split(name, count) for name, count in wanted.items()}
         counts = {
             place: share
-            for name, processors in wanted.items()
-            for place, share in zip(
-                self.layout.of(name), shares(processors, len(self.layout.of(name))), strict=True
-            )
+            for name, found in self.counts.items()
+            for place, share in zip(self._places(name), found, strict=True)
         }
         homes = {place: hello.machine for place, hello in self.hub.hellos().items()}
         known = self.room is not None and all(place in homes for place in counts)
@@ -41,6 +47,45 @@ class Placing:
             away = {m: n for m, n in self.has.get(place, {}).items() if m != home}
             self.hub.resize(place, count, away)
 
+    def look(self, wanted: Mapping[str, int]) -> None:
+        """Take in what executors were busy with. If those of an operator are unequally busy, for
+        sure and not by chance, give them other shares of its processors."""
+        off = False
+        for name, processors in wanted.items():
+            places, tuples = self._places(name), 0
+            for place in places:
+                part = self.hub.parts.get((name, place.executor))
+                if part is not None:
+                    tuples += part.arrivals
+                    before = self.loads.get(place, part.load)
+                    self.loads[place] = before + _FRESH * (part.load - before)
+                    self.intensities[place] = part.intensity
+            if len(places) > 1 and all(self.loads.get(place) for place in places):
+                has = self.counts.get(name) or shares(processors, len(places))
+                now, then = (self._busiest(name, c) for c in (has, self._split(name, processors)))
+                off |= now > (THETA + skew(len(places), max(1.0, tuples / _FRESH))) * then
+        if off:
+            self.place(wanted)
+
+    def _places(self, name: str) -> list[Place]:
+        if name not in self.known:
+            self.known[name] = self.layout.of(name)
+        return self.known[name]
+
+    def _split(self, name: str, processors: int) -> list[int]:
+        """An operator's processors, by executor: by what each has to do, as far as is known."""
+        places = self._places(name)
+        loads = [self.loads.get(place, 0.0) for place in places]
+        if len(places) < 2 or not all(loads):
+            return shares(processors, len(places))
+        most = self.most.get(name)
+        return shares_by_load(processors, loads, None if most is None else most // len(places))
+
+    def _busiest(self, name: str, counts: Sequence[int]) -> float:
+        """The load of a processor of the busiest executor."""
+        places = self._places(name)
+        return max(self.loads[place] / k for place, k in zip(places, counts, strict=True))
+
     def _assigned(self, counts: Mapping[Place, int], homes: Mapping[Place, str]) -> Cores:
         """Cores for everybody. Where there are too few, machines are crowded by their own."""
         assert self.room is not None
@@ -48,7 +93,12 @@ class Placing:
         found = self._at_home(counts, homes, room)
         open_room = {machine: n for machine, n in room.items() if machine in self.hub.outposts}
         needs = {
-            place: Need(homes[place], count - sum(found[place].values()), 1.0)
+            place: Need(
+                homes[place],
+                count - sum(found[place].values()),
+                1.0,
+                self.intensities.get(place, 0.0),
+            )
             for place, count in counts.items()
             if count > sum(found[place].values())
         }

@@ -84,6 +84,7 @@ class Emitter:
         self.sent_at: deque[float] = deque()
         self.count = 0
         self.bytes = 0
+        self.bytes_ever = 0
         self.turns = [0] * len(routes)
         self.sent: Counter[To] = Counter()
         self.unconfirmed: dict[To, deque[tuple[int, _Growing]]] = {}
@@ -255,4 +256,5 @@ class Emitter:
                 bundle.traces.append(Trace(trace.index - start + base, trace.root, trace.id))
             growing.bytes += size
             self.bytes += size
+            self.bytes_ever += size
             start = end

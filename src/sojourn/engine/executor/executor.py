@@ -230,7 +230,7 @@ class ElasticExecutor:
             return
         now_s = time.monotonic()
         self.meter.arrived(len(bundle.payloads), now_s)
-        self.workers.put(bundle)
+        self.meter.bytes_in += self.workers.put(bundle)
         self.workers.look(now_s)
 
     def _hold_back(self) -> None:

@@ -13,6 +13,7 @@ class Meter:
 
     started_s: float
     arrivals: int = 0
+    bytes_in: int = 0
     gaps: int = 0
     gap_s: float = 0.0
     gap_s2: float = 0.0

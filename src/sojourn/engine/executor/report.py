@@ -46,5 +46,7 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         shards=workers.busiest,
         together={edge: dict(others) for edge, others in meter.together.items()},
         away=Counter(worker.machine for worker in workers.all if worker.machine),
+        bytes_in=meter.bytes_in,
+        bytes_out=executor.emitter.bytes_ever,
         stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )

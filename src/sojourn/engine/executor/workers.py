@@ -172,17 +172,18 @@ class Workers:
             for items in worker.given:
                 yield from items
 
-    def put(self, bundle: Bundle) -> None:
-        """Queue the tuples of a bundle."""
+    def put(self, bundle: Bundle) -> int:
+        """Queue the tuples of a bundle. Returns how many bytes they have."""
         traces = {trace.index: trace for trace in bundle.traces}
+        size = sum(map(len, bundle.payloads))
         self.waiting += len(bundle.payloads)
-        self.waiting_bytes += sum(map(len, bundle.payloads))
+        self.waiting_bytes += size
         if not self.keyed:
             self.shared.extend(
                 (payload, -1, traces.get(i)) for i, payload in enumerate(bundle.payloads)
             )
             self.pump()
-            return
+            return size
         self.loads.arrived(bundle.shards)
         touched = set()
         for i, (payload, shard) in enumerate(zip(bundle.payloads, bundle.shards, strict=True)):
@@ -196,6 +197,7 @@ class Workers:
                 touched.add(worker)
         for worker in touched:
             self._give(worker)
+        return size
 
     def tell(self, changes: list[m.Change]) -> None:
         """Let every worker know what was broadcast."""

@@ -325,6 +325,8 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     shards: dict[int, int] | None = None
     together: dict[str, dict[str, int]] = {}
     away: dict[str, int] = {}  # workers on other machines
+    bytes_in: int = 0
+    bytes_out: int = 0
 
 
 class Pressed(msgspec.Struct, array_like=True, tag="pressed"):
