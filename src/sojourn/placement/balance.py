@@ -7,6 +7,7 @@ paper does not ask for, until no worker has less than 1/θ of the mean. Otherwis
 would get nothing, as six that are evenly busy have a δ of 7/6. A worker that one shard alone keeps
 busier than that is left to it, and the others share what remains."""
 
+import bisect
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import TypeVar
@@ -29,8 +30,8 @@ def balanced(
     most: float = THETA,
 ) -> Iterator[tuple[int, Owner]]:
     """Moves after which all are about equally busy, and which are few. Each is a shard and its new
-    owner; ownership is updated with each. What has no owner gets one first. Without any load, all
-    get equally many, or one more."""
+    owner; once all were told, ownership is updated. What has no owner gets one first. Without any
+    load, all get equally many, or one more."""
     total = math.fsum(loads.get(shard, 0.0) for shards in owned.values() for shard in shards)
     homeless = list(homeless)
     total += math.fsum(loads.get(shard, 0.0) for shard in homeless)
@@ -40,10 +41,12 @@ def balanced(
     def load(shard: int) -> float:
         return loads.get(shard, 0.0) + least
 
-    busy = {owner: math.fsum(map(load, shards)) for owner, shards in owned.items()}
+    # Of each owner, the least busy shard first.
+    ranked = {owner: sorted((load(s), s) for s in shards) for owner, shards in owned.items()}
+    busy = {owner: math.fsum(load for load, _ in shards) for owner, shards in ranked.items()}
 
     def moved(shard: int, to: Owner) -> tuple[int, Owner]:
-        owned[to].append(shard)
+        bisect.insort(ranked[to], (load(shard), shard))
         busy[to] += load(shard)
         return shard, to
 
@@ -54,15 +57,18 @@ def balanced(
         mean = math.fsum(busy[owner] for owner in left) / len(left)
         high, low = max(left, key=busy.__getitem__), min(left, key=busy.__getitem__)
         if busy[high] <= most * mean and most * busy[low] >= mean:
-            return
-        gap = busy[high] - busy[low]
-        shard = min(owned[high], key=lambda shard: abs(gap / 2 - load(shard)))
-        if load(shard) > (1 - _GAINS / 2) * gap:
+            break
+        gap, shards = busy[high] - busy[low], ranked[high]
+        place = bisect.bisect(shards, (gap / 2,))
+        nearest = min(shards[max(0, place - 1) : place + 1], key=lambda s: abs(gap / 2 - s[0]))
+        if nearest[0] > (1 - _GAINS / 2) * gap:
             del left[high]
             continue
-        owned[high].remove(shard)
-        busy[high] -= load(shard)
-        yield moved(shard, low)
+        del shards[bisect.bisect_left(shards, nearest)]
+        busy[high] -= nearest[0]
+        yield moved(nearest[1], low)
+    for owner, shards in ranked.items():
+        owned[owner] = [shard for _, shard in shards]
 
 
 def imbalance(owned: Mapping[Owner, Iterable[int]], loads: Mapping[int, float]) -> float:
