@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import SLOTS
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -192,8 +193,9 @@ def test_map_in_arrow_is_allowed_only_without_the_check(
 
 def test_all_stages_need_their_slots_at_once(spark: SparkSession, tmp_path: Path) -> None:
     clock = Clock(spark, tmp_path)
-    rows = clock.rows(8).mapInArrow(noting(str(tmp_path)), SCHEMA)
-    rows = rows.repartitionById(8, "pid").mapInArrow(noting(str(tmp_path)), SCHEMA)
+    half = SLOTS // 2 + 1
+    rows = clock.rows(half).mapInArrow(noting(str(tmp_path)), SCHEMA)
+    rows = rows.repartitionById(half, "pid").mapInArrow(noting(str(tmp_path)), SCHEMA)
     assert "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT" in refusal(clock, rows)
 
 
@@ -406,5 +408,5 @@ def test_the_settings_exist_and_are_set(spark: SparkSession) -> None:
 
 
 def test_too_few_slots_are_told_before_spark_fails(spark: SparkSession) -> None:
-    with pytest.raises(InputError, match="needs 999 task slots at once, but Spark has 18"):
+    with pytest.raises(InputError, match=f"needs 999 task slots at once, but Spark has {SLOTS}"):
         wait_for_slots(spark, 999, 0.1, lambda: False)
