@@ -168,7 +168,9 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         lag_s=max(lags, default=None),
         shards=None if reports[0].shards is None else _busiest(changes),
         together={edge: dict(others) for edge, others in together.items()},
-        parts=tuple(map(part, changes)) if len(changes) > 1 else (),
+        parts=tuple(sorted(map(part, changes), key=lambda one: one.executor))
+        if len(changes) > 1
+        else (),
     )
 
 
