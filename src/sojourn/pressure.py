@@ -30,6 +30,7 @@ class RateWatch:
         self.began_s: float | None = None
         self.last_s = 0.0
         self.usual = 0.0  # the rate
+        self.fallen: tuple[float, float] | None = None  # when it last fell, and what it was before
         self.count = 0  # since it began
         self.coming = 0  # since it last looked
         self.up = self.down = 0.0
@@ -70,12 +71,23 @@ class RateWatch:
             self.up = self.down = 0.0
         elif self.up > sure:
             self._begin(now_s)
-            return self._risen()
+            return self._news(now_s)
         elif self.down > sure:
+            self.fallen = (now_s, self.usual)
             self._begin(now_s)
             return None
         self.usual += (count - expected) / max(_MEMORY_S, seconds)
         return None
+
+    def _news(self, now_s: float) -> tuple[float, float] | None:
+        """The rise, unless it is far from making up for a fall just before: what was needed until
+        then is still there, and a loop that is woken up would keep all of it."""
+        rate, over_s = self._risen()
+        if self.fallen is not None:
+            at_s, before = self.fallen
+            if now_s - at_s < _MEMORY_S and _RATIO * rate < before:
+                return None
+        return rate, over_s
 
     def _risen(self) -> tuple[float, float]:
         """The rate that it has risen to, and for how long it has been so: since when is what makes

@@ -54,6 +54,14 @@ def test_a_fall_is_not_told_and_a_rise_from_there_is() -> None:
     assert 80.0 < found[0][0] < 83.0
 
 
+def test_a_small_rise_soon_after_a_deep_fall_is_not_told() -> None:
+    fall = [(60.0, 160.0), (10.0, 40.0)]
+    for seed in range(5):
+        assert alarms([*fall, (10.0, 80.0)], seed) == []
+        assert alarms([*fall, (10.0, 160.0)], seed)
+        assert alarms([(60.0, 160.0), (60.0, 40.0), (10.0, 80.0)], seed)
+
+
 def test_after_a_change_the_new_rate_is_the_usual_one() -> None:
     assert len(alarms([(60.0, 40.0), (600.0, 120.0)], seed=3)) == 1
 
