@@ -143,10 +143,11 @@ class Bench:
         self._zero_s += down_s
         self.close()
         for name, old in self._codes.items():
-            states = {part: State.unpacked(s.packed()) for part, s in old.shared.states.items()}
+            packed = {part: values.dumps(s.packed()) for part, s in old.shared.states.items()}
+            states = {part: State.unpacked(values.loads(s)) for part, s in packed.items()}
             new = self._codes[name] = self._made(self.topology.operators[name], states)
             for shard in old.own:
-                new.give(m.GiveShard(shard, None))
+                new.give(shard, None)
             new.tell(m.decode_change(broadcast_of(name, pair)) for pair in old.table.items())
 
     def publish(self) -> None:

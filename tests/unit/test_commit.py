@@ -99,9 +99,9 @@ class Far:
                 self.answers.append(m.Saved(number, position=self.node.position()))
             case m.TakeShard(shard):
                 state = self.states.pop(shard, Counter())
-                self.answers.append(m.GiveShard(shard, [b" ".join(state.elements())]))
+                self.answers.append(m.GiveShard(shard, b" ".join(state.elements())))
             case m.GiveShard(shard, data):
-                self.states[shard] = Counter(b"".join(data or ()).split())
+                self.states[shard] = Counter((data or b"").split())
         return True
 
 

@@ -29,6 +29,11 @@ from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
 
 
+def moved_by(state: State) -> State:
+    """The state as another worker has it."""
+    return State.unpacked(values.loads(values.dumps(state.packed())))
+
+
 class Colour(Enum):
     RED = "red"
     BLUE = "blue"
@@ -441,10 +446,10 @@ def test_a_move_takes_the_marks_along() -> None:
     state = State({"a": 1, "b": [], "c": 1})
     state["a"] = 2
     del state["c"]
-    moved = State.unpacked(state.packed())
+    moved = moved_by(state)
     assert moved == {"a": 2, "b": []}
     assert commit(moved) == {"a": 2, "c": ...}
-    assert commit(State.unpacked(moved.packed())) == {}
+    assert commit(moved_by(moved)) == {}
 
 
 def test_values_and_keys_of_the_user_s_own_classes() -> None:
@@ -459,7 +464,7 @@ def test_values_and_keys_of_the_user_s_own_classes() -> None:
     state.remember()
     del state[price]
     state.roll_back()
-    assert type(State.unpacked(state.packed())[price][0]) is price
+    assert type(moved_by(state)[price][0]) is price
 
 
 # Against a dict.
@@ -560,7 +565,7 @@ def test_it_equals_a_dict_whatever_happens(events: list[Any]) -> None:
                     if state.drain(lambda event=event: event == "drain"):  # type: ignore[misc]
                         disk.add(state.take_changes())
                 case "move" if disk.cut is None:
-                    state = State.unpacked(state.packed())
+                    state = moved_by(state)
                 case (steps, end):
                     model = _tuple(state, model, steps, end)
             assert state == model

@@ -107,7 +107,7 @@ def test_a_worker_that_takes_over_a_shard_goes_on_with_its_clock() -> None:
     old.process(("a", 0.0), 5)
     now[0] += 59
     new = worker()
-    new.give(old.take(5))
+    new.give(5, old.take(5))
     now[0] += 2
     assert new.timers is not None
     ((shard, key, start),) = new.timers.fire(9)

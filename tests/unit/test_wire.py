@@ -185,7 +185,11 @@ def test_a_bundle_comes_back_as_it_was() -> None:
     [
         (m.decode_to_worker, m.Work([b"a"], [1], [Trace(0, 1, 2)])),
         (m.decode_to_worker, m.GiveShard(3, None)),
-        (m.decode_to_worker, m.GiveShard(3, [])),
+        (m.decode_to_worker, m.GiveShard(3, b"")),
+        (m.decode_to_worker, m.GiveShard(3, b"", True, 2, 100)),
+        (m.decode_to_worker, m.TakeMore(3, -1)),
+        (m.decode_to_worker, m.Settle(3)),
+        (m.decode_from_worker, m.Took(3)),
         (m.decode_to_worker, m.Save(7, "path", False, True)),
         (m.decode_to_worker, m.Load([m.SavedFiles(["file"], 1, 2)], [3], True)),
         (m.decode_from_worker, m.Saved(7, 5, b"position", [("staged", "seen")], ["held"])),

@@ -2,6 +2,8 @@
 full disk from a bad tuple."""
 
 import errno
+import mmap
+import random
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,8 +17,9 @@ import sojourn as sj
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
 from sojourn.engine.wire.layout import Route
-from sojourn.engine.worker import store, values
+from sojourn.engine.worker import moving, store, values
 from sojourn.engine.worker.code import OperatorCode, Shared, SinkCode
+from sojourn.engine.worker.state import Packed
 from sojourn.engine.worker.worker import serve
 
 
@@ -26,11 +29,12 @@ def serving(
     keep_going: bool = False,
     routes: tuple[Route, ...] = (),
     timed_every: int = 0,
+    memory: mmap.mmap | None = None,
 ) -> Iterator[Any]:
     """A worker in a thread; yields what tells it something and what reads its next answer."""
     ours, theirs = socket.socketpair()
     reader = FrameReader(ours)
-    arguments = (theirs, FrameReader(theirs), code, routes, 1, keep_going, timed_every)
+    arguments = (theirs, FrameReader(theirs), code, routes, 1, keep_going, timed_every, memory)
     thread = threading.Thread(target=serve, args=arguments)
     thread.start()
 
@@ -164,16 +168,50 @@ def test_a_full_disk_is_no_fault_of_the_tuple_and_is_told_as_what_it_is(tmp_path
             assert "the disk is full (/full); make room" in message.error
 
 
-def test_a_shard_too_large_for_one_piece_moves_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sojourn.engine.worker.code.PIECE_BYTES", 10)
+@pytest.mark.parametrize("memory", [None, moving.shared_memory()])
+@pytest.mark.parametrize("size", [0, 1 << 15, 1 << 16, 5 << 20])
+def test_a_large_shard_moves_in_pieces_while_others_are_served(
+    memory: mmap.mmap | None, size: int
+) -> None:
     old, new = (OperatorCode(Count, "count", Shared()) for _ in range(2))
-    for word in "abcab":
-        list(old.process(word, 3))
-    given = old.take(3)
-    assert given.state is not None
-    assert max(map(len, given.state)) == 10
-    new.give(given)
-    assert dict(new.shared.states[3]) == {"a": [1, 1], "b": [1, 1], "c": [1]}
+    kept = {"bytes": random.Random(1).randbytes(size), "list": list(range(size // 16))}
+    old.give(3, (Packed(dict(kept), {}), None))
+    pieces = 0
+    with serving(old, memory=memory) as (tell, answer), serving(new, memory=memory) as (put, heard):
+        tell(m.TakeShard(3))
+        given = answer()
+        assert isinstance(given, m.GiveShard)
+        put(given)
+        while given.more:
+            assert heard() == m.Took(3)
+            tell(work("b", shard=4))
+            assert isinstance(answer(), m.Done)
+            put(work("b", shard=5))
+            assert isinstance(heard(), m.Done)
+            tell(m.TakeMore(3, -1 if memory is None else 2))
+            given = answer()
+            assert isinstance(given, m.GiveShard)
+            assert (given.slot == 2) == (memory is not None)
+            put(given)
+            pieces += 1
+        if pieces:
+            assert heard() == m.Took(3)
+            put(m.Settle(3))
+        assert heard() == m.Timers(None, 0, loaded=True)
+        assert (pieces > 3) == (size == 5 << 20)
+    assert dict(new.shared.states[3]) == kept
+    assert 3 not in old.shared.states
+
+
+def test_state_that_cannot_be_pickled_is_told() -> None:
+    code = OperatorCode(Count, "count", Shared())
+    code.give(3, (Packed({"a": threading.Lock()}, {}), None))
+    with serving(code) as (tell, answer):
+        tell(m.TakeShard(3))
+        told = answer()
+        assert isinstance(told, m.Fatal)
+        assert "the state of a shard cannot be moved" in told.error
+        assert "lock" in told.error
 
 
 class Doubled(sj.Operator):

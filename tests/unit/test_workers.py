@@ -30,7 +30,26 @@ class Far:
         self.told: deque[m.ToWorker] = deque()
         self.answers: deque[m.FromWorker] = deque([m.Ready(1)])
         self.states: dict[int, dict[int, int]] = {}
+        self.leaving: dict[int, bytes] = {}
+        self.coming: dict[int, bytes] = {}
         self.closed = False
+
+    def give(self, shard: int, slot: int, size: int, slots: dict[int, bytes]) -> None:
+        """Answer with the next piece of a shard, in a slot of shared memory if there is one."""
+        data = self.leaving[shard]
+        piece, self.leaving[shard] = data[:size], data[size:]
+        more = bool(self.leaving[shard])
+        if slot < 0:
+            self.answers.append(m.GiveShard(shard, piece, more))
+        else:
+            assert slot not in slots, "two shards in one place"
+            slots[slot] = piece
+            self.answers.append(m.GiveShard(shard, b"", more, slot, len(piece)))
+
+    def settle(self, shard: int) -> None:
+        data = self.coming.pop(shard)
+        if data:
+            self.states[shard] = pickle.loads(data)
 
     def listen(self) -> None:
         self.near.flush()
@@ -496,8 +515,8 @@ def test_a_shard_moves_by_label_and_state_and_takes_along_what_waits() -> None:
         rig.workers.done(old, done())
         assert rig.of(old).heard() == [m.Work([b"d"], [1], [])]
         assert not rig.workers.idle
-        rig.workers.taken(old, m.GiveShard(0, [b"state of 0"]))
-        assert rig.of(new).heard() == [m.GiveShard(0, [b"state of 0"]), m.Work([b"b"], [0], [])]
+        rig.workers.taken(old, m.GiveShard(0, b"state of 0"))
+        assert rig.of(new).heard() == [m.GiveShard(0, b"state of 0"), m.Work([b"b"], [0], [])]
         rig.workers.done(old, done())
         rig.workers.done(new, done())
         assert rig.of(new).heard() == [m.Work([b"c"], [0], [])]
@@ -519,10 +538,10 @@ def test_a_keyed_worker_retires_when_its_shards_are_gone() -> None:
         assert rig.workers.processors == 1
         assert goes in rig.workers.all
         rig.workers.done(goes, done())
-        rig.workers.taken(goes, m.GiveShard(1, [b"state"]))
+        rig.workers.taken(goes, m.GiveShard(1, b"state"))
         assert rig.of(goes).heard() == [m.Work([b"a"], [1], []), m.TakeShard(1), m.Close()]
         assert rig.workers.all == [stays]
-        assert rig.of(stays).heard()[-2:] == [m.GiveShard(1, [b"state"]), m.Work([b"b"], [1], [])]
+        assert rig.of(stays).heard()[-2:] == [m.GiveShard(1, b"state"), m.Work([b"b"], [1], [])]
 
 
 def test_a_shard_of_no_key_is_refused() -> None:
@@ -563,12 +582,17 @@ class Simulation(RuleBasedStateMachine):
     shards = 7
 
     @initialize(
-        workers=st.integers(1, 3), max_bundle=st.integers(1, 5), each_s=st.sampled_from([1e-5, 1.0])
+        workers=st.integers(1, 3),
+        max_bundle=st.integers(1, 5),
+        each_s=st.sampled_from([1e-5, 1.0]),
+        piece=st.sampled_from([4, 20, 1000]),
     )
-    def begin(self, workers: int, max_bundle: int, each_s: float) -> None:
+    def begin(self, workers: int, max_bundle: int, each_s: float, piece: int) -> None:
         self.rig = Rig(self.keyed, self.shards, max_bundle)
         self.workers = self.rig.workers
         self.workers.service_s = self.each_s = each_s
+        self.piece = piece  # bytes of a shard that go at once
+        self.slots: dict[int, bytes] = {}
         self.sent: Counter[int] = Counter()
         self.processed: Counter[bytes] = Counter()
         self.wanted = workers
@@ -619,11 +643,21 @@ class Simulation(RuleBasedStateMachine):
                 far.answers.append(done(len(payloads), self.each_s))
             case m.TakeShard(shard):
                 state = far.states.pop(shard, None)
-                far.answers.append(m.GiveShard(shard, [pickle.dumps(state)] if state else []))
-            case m.GiveShard(shard, saved):
+                far.leaving[shard] = pickle.dumps(state) if state else b""
+                far.give(shard, -1, self.piece, self.slots)
+            case m.TakeMore(shard, slot):
+                far.give(shard, slot, self.piece, self.slots)
+            case m.GiveShard(shard, data, more) as given:
+                if given.slot >= 0:
+                    data = self.slots.pop(given.slot)
                 assert shard not in far.states
-                if saved:
-                    far.states[shard] = pickle.loads(b"".join(saved))
+                whole = shard not in far.coming and not more
+                far.coming[shard] = far.coming.get(shard, b"") + (data or b"")
+                far.answers.append(m.Timers(None, 0, loaded=True) if whole else m.Took(shard))
+                if whole:
+                    far.settle(shard)
+            case m.Settle(shard):
+                far.settle(shard)
                 far.answers.append(m.Timers(None, 0, loaded=True))
             case m.Close():
                 assert not far.states, "closed with state in hand"
@@ -654,8 +688,10 @@ class Simulation(RuleBasedStateMachine):
                 self.workers.ready(worker, pid)
             case m.Done() as answer:
                 self.workers.done(worker, answer)
-            case m.GiveShard(shard, state):
-                self.workers.taken(worker, m.GiveShard(shard, state))
+            case m.GiveShard() as given:
+                self.workers.taken(worker, given)
+            case m.Took(shard):
+                self.workers.took(shard)
         return True
 
     def settle(self) -> None:

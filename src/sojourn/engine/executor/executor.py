@@ -358,6 +358,8 @@ class ElasticExecutor:
                 self._worker_ready(worker, message.pid)
             case m.GiveShard():
                 self.workers.taken(worker, message)
+            case m.Took():
+                self.workers.took(message.shard)
             case m.Timers():
                 self.workers.told(worker, message)
             case m.Told():

@@ -64,10 +64,15 @@ class Worker:
 
 @dataclass
 class Move:
-    """A shard on its way, and what waits for it."""
+    """A shard on its way, and what waits for it. Once its first piece has come, it goes to `into`,
+    even if it is wanted elsewhere meanwhile."""
 
     to: Worker
     held: list[Item] = field(default_factory=list)
+    giver: Worker | None = None
+    into: Worker | None = None
+    slot: int = -1  # of the shared memory that its pieces go through
+    more: bool = False  # whether there are more pieces
 
 
 class Workers:
@@ -112,7 +117,9 @@ class Workers:
         self.shared: deque[Item] = deque()
         self.owner: dict[int, Worker] = {}
         self.moves: dict[int, Move] = {}
-        self.travelling = 0  # labels that were given out and have not surfaced
+        self.travelling = 0  # labels that were given out and whose shards have not come
+        self.slots_free = list(range(m.SLOTS))
+        self.slots_wanted: deque[int] = deque()  # by these shards, which wait for one
         self.waiting = 0
         self.waiting_bytes = 0
         self.given = 0
@@ -329,9 +336,7 @@ class Workers:
         if shard in self.moves:
             self.moves[shard].to = target
             return None
-        self.moves[shard] = Move(target)
-        owner.labels += 1
-        owner.leaving.append(shard)
+        self._leave(shard, Move(target), owner)
         return owner
 
     def _take_along(self, worker: Worker) -> None:
@@ -352,20 +357,66 @@ class Workers:
         self.retire_if_done(worker)
 
     def taken(self, worker: Worker, given: m.GiveShard) -> None:
-        """Hand a shard over: its label has surfaced."""
-        shard = given.shard
-        move = self.moves.pop(shard)
-        worker.labels -= 1
+        """Hand a shard over, or a piece of it: its label has surfaced."""
+        move = self.moves[given.shard]
+        pieces = move.into is not None or given.more
+        move.giver, move.more = worker, given.more
+        move.into = move.into or move.to
+        move.into.link.send(m.encode(given))
+        if not pieces:
+            self._arrived(given.shard, move)
+
+    def took(self, shard: int) -> None:
+        """Ask for the next piece of a shard, as the last one is used up."""
+        move = self.moves[shard]
+        assert move.into is not None
+        assert move.giver is not None
+        if not move.more:
+            move.into.link.send(m.encode(m.Settle(shard)))
+            self._arrived(shard, move)
+        elif move.slot < 0 and not move.giver.machine and not move.into.machine:
+            self.slots_wanted.append(shard)
+            self._give_slots()
+        else:
+            move.giver.link.send(m.encode(m.TakeMore(shard, move.slot)))
+
+    def _give_slots(self) -> None:
+        """Let shards that wait for shared memory go on, as far as there is some."""
+        while self.slots_wanted and self.slots_free:
+            shard = self.slots_wanted.popleft()
+            move = self.moves[shard]
+            move.slot = self.slots_free.pop()
+            assert move.giver is not None
+            move.giver.link.send(m.encode(m.TakeMore(shard, move.slot)))
+
+    def _arrived(self, shard: int, move: Move) -> None:
+        """All of a shard has come."""
+        giver, into = move.giver, move.into
+        assert giver is not None
+        assert into is not None
+        if move.slot >= 0:
+            self.slots_free.append(move.slot)
+            self._give_slots()
+        giver.labels -= 1
         self.travelling -= 1
-        self.owner[shard] = move.to
-        move.to.link.send(m.encode(given))
-        move.to.loading += 1
-        move.to.queue.extend(move.held)
-        self._give(move.to)
-        self.retire_if_done(worker)
+        self.owner[shard] = into
+        into.loading += 1
+        if move.to is into:
+            del self.moves[shard]
+            into.queue.extend(move.held)
+        else:
+            self._leave(shard, Move(move.to, move.held), into)
+        self._give(into)
+        self.retire_if_done(giver)
         # The new owner may have been told to retire while the shard was on its way.
-        if move.to.retiring:
+        if into.retiring:
             self.balance()
+
+    def _leave(self, shard: int, move: Move, owner: Worker) -> None:
+        """Have a shard leave its owner, once that may be told."""
+        self.moves[shard] = move
+        owner.labels += 1
+        owner.leaving.append(shard)
 
     @property
     def busiest(self) -> dict[int, int] | None:
@@ -553,7 +604,7 @@ class Workers:
         busy = worker.given or worker.labels or (self.keyed and (worker.queue or worker.shards))
         busy = busy or worker.saving
         if worker.retiring and worker in self.all and not busy:
-            incoming = any(move.to is worker for move in self.moves.values())
+            incoming = any(worker in (move.to, move.into) for move in self.moves.values())
             if not incoming and worker.pid is not None:
                 worker.link.send(m.encode(m.Close()))
                 self.all.remove(worker)

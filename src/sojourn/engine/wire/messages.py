@@ -5,6 +5,7 @@ import msgspec
 
 from sojourn.engine.wire.bundle import Trace
 
+SLOTS = 4  # of the memory that workers of a host share, each for a shard on its way
 Change = tuple[bytes, bytes, bytes | None]
 """A key's identity; its pickle, unless the identity gives the key; and its value's pickle, or None
 if the key is gone."""
@@ -64,13 +65,36 @@ class TakeShard(msgspec.Struct, array_like=True, tag="take"):
     shard: int
 
 
-class GiveShard(msgspec.Struct, array_like=True, tag="give"):
-    """A shard's pickled state, in pieces, because one piece may not exceed 4 GiB. It is None where
-    workers share it, and has no pieces where there is no state yet. `beside` are its timers."""
+class TakeMore(msgspec.Struct, array_like=True, tag="take_more"):
+    """The next piece of a shard's state is wanted: in this slot of shared memory, or, below 0, in
+    the answer, which is GiveShard."""
 
     shard: int
-    state: list[bytes] | None
-    beside: list[bytes] = []
+    slot: int
+
+
+class GiveShard(msgspec.Struct, array_like=True, tag="give"):
+    """A shard's pickled state and timers, or a piece of that if there is `more`. It is None where
+    workers share it, and empty where there is none yet. If it is in a slot of shared memory, it has
+    `size` bytes there. A worker answers a piece with Took."""
+
+    shard: int
+    state: bytes | None
+    more: bool = False
+    slot: int = -1
+    size: int = 0
+
+
+class Took(msgspec.Struct, array_like=True, tag="took"):
+    """A piece of a shard's state is used up."""
+
+    shard: int
+
+
+class Settle(msgspec.Struct, array_like=True, tag="settle"):
+    """All pieces of a shard's state have come. Its tuples follow."""
+
+    shard: int
 
 
 class Broadcast(msgspec.Struct, array_like=True, tag="broadcast"):
@@ -103,7 +127,19 @@ class Close(msgspec.Struct, array_like=True, tag="close"):
 
 
 ToWorker = (
-    Open | Work | Save | Load | TakeShard | GiveShard | Broadcast | GoOn | More | Stop | Close
+    Open
+    | Work
+    | Save
+    | Load
+    | TakeShard
+    | TakeMore
+    | GiveShard
+    | Settle
+    | Broadcast
+    | GoOn
+    | More
+    | Stop
+    | Close
 )
 
 
@@ -232,7 +268,7 @@ class Fatal(msgspec.Struct, array_like=True, tag="fatal"):
     user: bool = True
 
 
-FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Timers | Told
+FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Took | Timers | Told
 
 encode = msgspec.msgpack.Encoder().encode
 decode_change = msgspec.msgpack.Decoder(Change).decode

@@ -16,7 +16,7 @@ from sojourn.engine.worker.chain import ChainCode
 from sojourn.engine.worker.columns import as_columns, from_columns
 from sojourn.engine.worker.keys import key_of
 from sojourn.engine.worker.results import READERS
-from sojourn.engine.worker.state import State
+from sojourn.engine.worker.state import Packed, State
 from sojourn.engine.worker.timers import Hand, Timers
 from sojourn.operators import (
     Emits,
@@ -34,11 +34,17 @@ if TYPE_CHECKING:
     from sojourn.engine.worker.waiting import EventLoop
 
 SLICE_S = 0.001  # time for saving between two helpings of tuples
-PIECE_BYTES = 1 << 30
+
+
+Parts = tuple[Packed | None, Packed | None]
+"""What a shard's code keeps, and its timers."""
 
 
 class Code(Protocol):
     """The user's code, whatever its form."""
+
+    @property
+    def timers(self) -> Timers | None: ...
 
     def process(self, value: Any, shard: int) -> Sequence[Any]: ...
     def process_bundle(self, given: list[Any], shard: int) -> list[Iterable[Any]]: ...
@@ -46,8 +52,10 @@ class Code(Protocol):
     def load(self, load: m.Load) -> None: ...
     def cut(self, save: m.Save) -> None: ...
     def save_some(self) -> Callable[[], m.Saved] | None: ...
-    def take(self, shard: int) -> m.GiveShard: ...
-    def give(self, given: m.GiveShard) -> None: ...
+    def save_first(self, shard: int) -> None: ...
+    def is_saved(self, shard: int) -> bool: ...
+    def take(self, shard: int) -> "Parts | None": ...
+    def give(self, shard: int, state: "Parts | None") -> None: ...
     def stages(self) -> list[tuple[int, float, float]]: ...
     def close(self) -> None: ...
 
@@ -259,28 +267,35 @@ class OperatorCode:
         self.changes[shard] = state.take_changes()
         return True
 
-    def take(self, shard: int) -> m.GiveShard:
+    def save_first(self, shard: int) -> None:
+        """Save a shard before all others, because it is to leave."""
+        for part in (shard, ~shard):
+            if part in self.unsaved:
+                self.unsaved.remove(part)
+                self.unsaved.append(part)
+
+    def is_saved(self, shard: int) -> bool:
+        """Whether the commit under way needs nothing more of a shard."""
+        return shard not in self.unsaved and ~shard not in self.unsaved
+
+    def take(self, shard: int) -> Parts | None:
+        """Give a shard up. None where workers share it."""
         self._settle()
         if self.timers is not None:
             self.timers.let_go(shard)
         self.own.discard(shard)
-        for part in (shard, ~shard):
-            if part in self.unsaved:
-                self._save_shard(part, lambda: False)
-                self.unsaved.remove(part)
         if self.shared.in_threads:
-            return m.GiveShard(shard, None)
-        return m.GiveShard(shard, self._packed(shard), self._packed(~shard))
+            return None
+        return self._packed(shard), self._packed(~shard)
 
-    def _packed(self, part: int) -> list[bytes]:
+    def _packed(self, part: int) -> Packed | None:
         state = self.shared.states.pop(part, None)
-        return [] if state is None else _pieces(state.packed())
+        return None if state is None else state.packed()
 
-    def give(self, given: m.GiveShard) -> None:
-        shard = given.shard
-        for part, state in ((shard, given.state), (~shard, given.beside)):
-            if state:
-                packed = state[0] if len(state) == 1 else b"".join(state)
+    def give(self, shard: int, state: Parts | None) -> None:
+        """Take a shard up, with what another worker packed."""
+        for part, packed in zip((shard, ~shard), state or (), strict=False):
+            if packed is not None:
                 self.shared.states[part] = State.unpacked(packed)
         if shard in self.shared.states or ~shard in self.shared.states:
             self.own.add(shard)
@@ -308,12 +323,6 @@ def _event_loop() -> "EventLoop":
     from sojourn.engine.worker.waiting import EventLoop  # few need it, and it loads slowly
 
     return EventLoop()
-
-
-def _pieces(packed: bytes) -> list[bytes]:
-    if len(packed) <= PIECE_BYTES:
-        return [packed]
-    return [packed[at : at + PIECE_BYTES] for at in range(0, len(packed), PIECE_BYTES)]
 
 
 class SinkCode:
@@ -359,11 +368,17 @@ class SinkCode:
 
         return stage
 
-    def take(self, shard: int) -> m.GiveShard:
+    def save_first(self, shard: int) -> None:
         raise AssertionError(f"a sink has no shard {shard}")
 
-    def give(self, given: m.GiveShard) -> None:
-        raise AssertionError(f"a sink has no shard {given.shard}")
+    def is_saved(self, shard: int) -> bool:
+        raise AssertionError(f"a sink has no shard {shard}")
+
+    def take(self, shard: int) -> Parts | None:
+        raise AssertionError(f"a sink has no shard {shard}")
+
+    def give(self, shard: int, state: Parts | None) -> None:
+        raise AssertionError(f"a sink has no shard {shard} and no {state}")
 
     def stages(self) -> list[tuple[int, float, float]]:
         return []

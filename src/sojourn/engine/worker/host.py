@@ -20,6 +20,7 @@ from sojourn.engine.wire.spec import HostSpec
 from sojourn.engine.worker import values
 from sojourn.engine.worker.code import OperatorCode, Shared, SinkCode
 from sojourn.engine.worker.feeder import Feeder
+from sojourn.engine.worker.moving import shared_memory
 from sojourn.engine.worker.parent import die_with
 from sojourn.engine.worker.worker import serve
 from sojourn.sinks import Sink
@@ -71,6 +72,7 @@ class _Host:
         self.spec = spec
         self.control = control
         self.shared = Shared(in_threads=spec.threads)
+        self.memory = shared_memory() if spec.key and not spec.threads else None
         self.code: Any = None
         self.key: Any = None
         self.broken = ""
@@ -145,7 +147,16 @@ class _Host:
                     zero_s=spec.zero_s,
                 )
             send_frame(sock, m.encode(m.Ready(os.getpid())))
-            serve(sock, reader, code, spec.routes, seed, spec.keep_going, spec.timed_every)
+            serve(
+                sock,
+                reader,
+                code,
+                spec.routes,
+                seed,
+                spec.keep_going,
+                spec.timed_every,
+                self.memory,
+            )
         except (BrokenPipeError, ConnectionResetError):
             return  # the executor is gone, so there is no reason to go on
         except Exception:  # noqa: BLE001  # told to the driver, who decides

@@ -41,7 +41,9 @@ class _Copy(bytes):
     """The pickle of a value that can be changed in place."""
 
 
-class _Packed(NamedTuple):
+class Packed(NamedTuple):
+    """A shard's state as it travels."""
+
     data: dict[Any, Any]
     changed: dict[Any, bool | None]
 
@@ -232,20 +234,20 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # like a dict, it has n
         saved, self._saved = self._saved, []
         return saved
 
-    def packed(self) -> bytes:
-        """The whole shard, for another process, including what changed since the last cut."""
+    def packed(self) -> Packed:
+        """The whole shard, for another process, including what changed since the last cut. It must
+        not be used here any more."""
         if self._pending or self._notes is not None:
             raise AssertionError(
                 f"a shard is packed between tuples and once drained; {len(self._pending)} pending"
             )
-        return values.dumps(_Packed(self._data, self._changed))
+        return Packed(self._data, self._changed)
 
     @classmethod
-    def unpacked(cls, packed: bytes) -> Self:
+    def unpacked(cls, packed: Packed) -> Self:
         """The shard that another process packed."""
-        found = values.loads(packed)
-        state = cls(found.data)
-        state._changed = found.changed
+        state = cls(packed.data)
+        state._changed = packed.changed
         return state
 
     def mark_all(self) -> None:

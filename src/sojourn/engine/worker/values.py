@@ -44,6 +44,11 @@ def _dumps(value: Any) -> bytes:
     return file.getvalue()
 
 
+def pickler(file: Any) -> pickle.Pickler:
+    """A pickler that writes values to a file bit by bit."""
+    return (_Pickler if _classes else pickle.Pickler)(file, protocol=5)
+
+
 loads = pickle.loads
 
 

@@ -6,6 +6,7 @@ time is all of that. At a commit's cut, a worker answers at once and goes on: wh
 pickled in slices between tuples, and a thread writes it."""
 
 import errno
+import mmap
 import select
 import socket
 import threading
@@ -21,6 +22,7 @@ from sojourn.engine.wire.bundle import FrameReader, Trace, send_frame
 from sojourn.engine.wire.layout import Route
 from sojourn.engine.worker import values
 from sojourn.engine.worker.code import SLICE_S, Code, OperatorCode, SinkCode
+from sojourn.engine.worker.moving import Moving, timers_of
 from sojourn.engine.worker.router import Router
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 _MOST_FIRED = 256  # timers to fire before the next tuples
 _SHARE = 0.1  # share of the last helping's time for saving, if that is more
+_BESIDE = (m.Work, m.Broadcast, m.TakeMore)  # which do not wait until what was given is done
 _OF_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 
@@ -79,14 +82,17 @@ def serve(
     seed: int,
     keep_going: bool,
     timed_every: int,
+    memory: mmap.mmap | None = None,
 ) -> None:
     """Answer messages until told to close, or until the executor is gone. With `keep_going`, a
     tuple whose processing raises is reported and skipped; otherwise the worker reports it and
-    stops. At most every `timed_every`-th tuple is timed, and none if that is 0."""
+    stops. At most every `timed_every`-th tuple is timed, and none if that is 0. State is handed
+    over in `memory` to workers that share it."""
     router = Router(routes, seed)
     timer = _Timer(timed_every)
     answers = _Answers(sock)
     waiting = _waiting(code, router, keep_going, answers)
+    moving = Moving(code, memory, answers.send)
     while True:
         while code.saving is not None:
             done = code.save_some()
@@ -94,11 +100,12 @@ def serve(
                 answers.when_done(done)
             if reader.has_frame or select.select([sock], [], [], 0)[0]:
                 break
+        moving.look()
         frame = reader.read()
         if frame is None:
             return
         message = m.decode_to_worker(frame)
-        if waiting is not None and not isinstance(message, m.Work | m.Broadcast):
+        if waiting is not None and not isinstance(message, _BESIDE):
             waiting.finish()  # all that was given before a cut belongs to it
         match message:
             case m.Work() if waiting is not None:
@@ -117,14 +124,9 @@ def serve(
                 answers.send(m.Cut(message.commit))
             case m.Load():
                 code.load(message)
-                answers.send(_timers(code, loaded=True))
-            case m.TakeShard():
-                answers.send(code.take(message.shard))
-                if code.timers is not None:
-                    answers.send(_timers(code, loaded=False))
-            case m.GiveShard():
-                code.give(message)
-                answers.send(_timers(code, loaded=True))
+                answers.send(timers_of(code, loaded=True))
+            case m.TakeShard() | m.TakeMore() | m.GiveShard() | m.Settle():
+                moving.heard(message)
             case m.Broadcast():
                 assert isinstance(code, OperatorCode)
                 code.tell(message.changes)
@@ -255,12 +257,6 @@ def _process(
         text=text,
         stages=code.stages(),
     )
-
-
-def _timers(code: OperatorCode | SinkCode, loaded: bool) -> m.Timers:
-    if code.timers is None:
-        return m.Timers(None, 0, loaded)
-    return m.Timers(code.timers.due_s, code.timers.pending, loaded)
 
 
 def _fire(code: OperatorCode | SinkCode, router: Router, keep_going: bool) -> m.Done | m.Fatal:
