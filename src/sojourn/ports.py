@@ -9,7 +9,9 @@ from typing import Protocol
 
 from sojourn.paths import Critical
 
-Allocation = Mapping[str, int]
+SEEN = 30  # tuples of a shard from which its share is known
+Allocation = Mapping[str, int | Sequence[int]]
+"""Processors by operator, or for each of its executors."""
 QUANTILES = (*map(float, range(1, 100)), 99.5, 99.9)
 _TENTHS = tuple(round(p * 10) for p in QUANTILES)
 
@@ -17,7 +19,8 @@ _TENTHS = tuple(round(p * 10) for p in QUANTILES)
 @dataclass(frozen=True)
 class Part:
     """One executor's part of an operator over an interval: its processors, the tuples that came,
-    how many processors they keep busy, and the bytes that came and went per second."""
+    how many processors they keep busy, and the bytes that came and went per second. `hottest` is
+    the share of its busiest shard, as far as that stands out; None without a key."""
 
     executor: int
     processors: int
@@ -25,6 +28,7 @@ class Part:
     load: float
     bytes_in: float = 0.0
     bytes_out: float = 0.0
+    hottest: float | None = None
 
     @property
     def intensity(self) -> float:

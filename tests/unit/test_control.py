@@ -104,9 +104,10 @@ class FakeEngine:
         return {n: k for n, k in self.allocation_now.items() if n != "out"}
 
     def resize(self, allocation: Allocation) -> None:
-        self.resizes.append(dict(allocation))
+        counts = {name: count for name, count in allocation.items() if isinstance(count, int)}
+        self.resizes.append(counts)
         if not self.deaf:
-            self.allocation_now.update(allocation)
+            self.allocation_now.update(counts)
 
 
 def by_fives(**settings: Any) -> ControlSettings:

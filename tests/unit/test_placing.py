@@ -110,6 +110,35 @@ def test_executors_get_processors_by_what_they_have_to_do() -> None:
     assert max(hub.counts.values()) == 16  # no more than it has shards
 
 
+def two_executors() -> tuple[Placing, FakeHub]:
+    hub = FakeHub({"a": "x"}, set())
+    layout: Any = SimpleNamespace(of=lambda name: [Place(name, n, 0, 0) for n in range(2)])
+    return Placing(layout, hub, {"a": True}), hub  # type: ignore[arg-type]
+
+
+def test_a_hot_shard_gets_its_executor_no_processors_that_cannot_help() -> None:
+    made, hub = two_executors()
+    hub.parts = {("a", 0): Part(0, 1, 1000, 1.6, hottest=0.6), ("a", 1): Part(1, 1, 900, 0.8)}
+    made.look({"a": 8})
+    made.place({"a": 8})
+    assert hub.counts == {0: 5, 1: 3}
+    hub.parts["a", 0] = Part(0, 1, 1000, 0.9, hottest=0.95)
+    for _ in range(20):
+        made.look({"a": 8})
+    made.place({"a": 8})
+    assert hub.counts[0] < 5
+
+
+def test_a_split_that_was_asked_for_stays() -> None:
+    made, hub = two_executors()
+    made.given["a"] = [1, 7]
+    made.place({"a": 8})
+    hub.parts = {("a", 0): Part(0, 1, 1000, 6.0), ("a", 1): Part(1, 7, 1000, 0.1)}
+    for _ in range(5):
+        made.look({"a": 8})
+    assert hub.counts == {0: 1, 1: 7}
+
+
 def test_processors_by_load() -> None:
     assert shares_by_load(7, [1.0, 1.0, 1.0]) == shares(7, 3) == [3, 2, 2]
     assert shares_by_load(8, [5.0, 1.0, 0.0]) == [6, 1, 1]

@@ -5,6 +5,7 @@ import hashlib
 import math
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import engine_contract
@@ -12,10 +13,12 @@ import numpy as np
 import pytest
 
 import sojourn as sj
+from sojourn.control.measure import Measure, measured
+from sojourn.control.model import network_of
 from sojourn.errors import InputError
-from sojourn.ports import Pressure
+from sojourn.ports import Part, Pressure
 from sojourn.queueing import Network, Station, traffic
-from sojourn.settings import EngineSettings, SimulatorSettings
+from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulator import Distribution, OperatorLoad, SimulatedEngine, SourceLoad, Workload
 from sojourn.simulator.arrivals import Arrivals
 from sojourn.sources import Pace
@@ -115,6 +118,47 @@ def test_executors_share_tuples_evenly() -> None:
     sojourns(simulated, 500)
     assert [len(lane.seats) for lane in simulated.stations["work"].lanes] == [2, 2, 2]
     assert simulated.samples().vertices["work"].busy == pytest.approx(40 * 0.1 / 6, rel=0.05)
+
+
+def test_executors_with_a_key_have_processors_where_tuples_wait_least() -> None:
+    topology = chain(50.0, key=True, processors=8, executors=2, shards=16)
+    load = OperatorLoad(Distribution("exponential", 0.01), zipf=3.0)
+    simulated = engine(topology, {"work": load})
+
+    def parts_after(seconds: int) -> tuple[Part, ...]:
+        for _ in range(seconds):
+            simulated.advance(simulated.now_s + 1.0)
+            found = simulated.samples().vertices["work"].parts
+        return found
+
+    parts = parts_after(30)
+    assert sum(part.processors for part in parts) == 8
+    busy, idle = sorted(parts, key=lambda part: -part.arrivals)
+    assert busy.arrivals > 1.3 * idle.arrivals
+    assert busy.processors > idle.processors
+    simulated.resize({"work": [3, 3]})
+    assert [part.processors for part in parts_after(30)] == [3, 3]
+
+
+def test_the_model_knows_that_executors_cannot_help_one_another() -> None:
+    topology = chain(40.0, processors=8, executors=4)
+    measures = []
+    for seed in range(3):
+        simulated = engine(topology, Distribution("exponential", 0.1), seed=seed)
+        found = sojourns(simulated, 1000)
+        measures.append(float(found.mean()))
+    quick = replace(NO_DELAY, sink_s=1e-6)
+    simulated = engine(topology, Distribution("exponential", 0.1), quick)
+    simulated.advance(100.0)
+    sample = simulated.samples()
+    kinds = {"source": "source", "work": "operator", "out": "sink"}
+    measure = measured(sample, None, kinds, ControlSettings())
+    assert isinstance(measure, Measure)
+    network = network_of(measure, ControlSettings(model="mmk"))
+    assert isinstance(network, Network)
+    mean = statistics.fmean(measures)
+    assert network.stations["work"].mean_sojourn(8) == pytest.approx(mean, rel=0.12)
+    assert Station(40.0, 10.0).mean_sojourn(8) < 0.85 * mean
 
 
 def jackson() -> tuple[sj.Topology, dict[str, OperatorLoad], Network, dict[str, int]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from sojourn.control.situation import Situation, Tried
 from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import Network, what_of
+from sojourn.queueing.split import executors_of
 from sojourn.units import format_duration as told
 
 LONG_S = 180.0  # in which misses are counted
@@ -85,16 +86,18 @@ def _rare(s: Situation, target_s: float) -> str:
 
 def _hot(s: Situation) -> str:
     """The shard that makes most of the waiting at its operator, in words."""
-    for name, count in s.current.items():
-        station = s.network.stations[name]
-        if not isinstance(station, KeyedStation) or not station.hot or not station.is_stable(count):
+    for name, total in s.current.items():
+        whole = s.network.stations[name]
+        if not whole.is_stable(total) or not whole.mean_wait(total) > 0:
             continue
-        alone = station.queue_of(station.hot[0])
-        waited = station.mean_wait(count)
-        if waited > 0 and alone.is_stable(1):
-            part = station.hot[0] * alone.mean_wait(1) / waited
+        for station, count in executors_of(whole, total):
+            if not isinstance(station, KeyedStation) or not station.hot:
+                continue
+            alone = station.queue_of(station.hot[0])
+            share = alone.arrival_rate / whole.arrival_rate
+            part = share * alone.mean_wait(1) / whole.mean_wait(total)
             if part > _HOT and count >= (station.useful or count):
-                return f"one shard of {name!r} gets {station.hot[0]:.0%} of its tuples"
+                return f"one shard of {name!r} gets {share:.0%} of its tuples"
     return ""
 
 

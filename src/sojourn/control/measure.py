@@ -42,6 +42,7 @@ class OperatorMeasure:
     shards: Mapping[int, int] | None = None  # the busiest, with the tuples that came for each
     arrivals: int = 0
     together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    executors: Mapping[int, int] | None = None  # if several, with the tuples that came for each
 
 
 class Table(NamedTuple):
@@ -257,6 +258,7 @@ def _operator(sample: Sample, together: bool = True) -> OperatorMeasure:
         shards=sample.shards,
         arrivals=sample.arrivals,
         together=_together(sample) if together else {},
+        executors={p.executor: p.arrivals for p in sample.parts} if len(sample.parts) > 1 else None,
     )
 
 

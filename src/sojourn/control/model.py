@@ -2,7 +2,7 @@
 feeds `decide`. Pure."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from sojourn.control.forecast import Outlook, foreseen
@@ -10,17 +10,17 @@ from sojourn.control.measure import Measure, NotReady, OperatorMeasure
 from sojourn.control.situation import Blind, Limits, Memory, Situation
 from sojourn.control.smoothing import recent, smoothed
 from sojourn.errors import InputError
-from sojourn.ports import Pressure
+from sojourn.ports import SEEN, Pressure
 from sojourn.queueing.branching import OUTSIDE, along, spreads, visit_variances
 from sojourn.queueing.keyed import KeyedStation, useful
 from sojourn.queueing.network import Network, Spread, traffic
+from sojourn.queueing.split import SplitStation
 from sojourn.queueing.station import Station
 from sojourn.settings import ControlSettings
 
 _KEPT = 120  # measures
 _ALL = 0.95  # of the visits to a station that critical paths have: then they have all
 _HOT = 16  # shards that may stand out
-_SEEN = 30  # tuples of a shard from which its share is known
 _IDLE_SERVICE_S = 1e-3  # service time of an operator that has had nothing to do yet
 _LIKE_POISSON = (0.75, 1.33)
 _MOST_SCV = 100.0  # higher measurements are not believed
@@ -99,19 +99,45 @@ def network_of(measure: Measure, settings: ControlSettings) -> Network | NotRead
 
 def _station(rate: float, operator: OperatorMeasure, model: str) -> Station:
     """M/M/k, or GI/G/k where the measured variability is far from Poisson's. With a key, every
-    processor has a queue of its own."""
-    service_rate = 1 / (operator.service_s or _IDLE_SERVICE_S)
-    plain = Station(rate, service_rate)
-    if operator.shards is not None:
-        plain = KeyedStation(rate, service_rate, hot=_hot(operator))
+    processor has a queue of its own. With several executors, each is a station of its own."""
+    plain = Station(rate, 1 / (operator.service_s or _IDLE_SERVICE_S))
     arrival, service = operator.arrival_scv, operator.service_scv
-    if model == "mmk" or arrival is None or service is None:
-        return plain
-    general = replace(
-        plain, arrival_scv=min(arrival, _MOST_SCV), service_scv=min(service, _MOST_SCV)
+    if model != "mmk" and arrival is not None and service is not None:
+        general = replace(
+            plain, arrival_scv=min(arrival, _MOST_SCV), service_scv=min(service, _MOST_SCV)
+        )
+        low, high = _LIKE_POISSON
+        if model != "auto" or not low <= general.variability <= high:
+            plain = general
+    counts = operator.executors or {}
+    total = sum(counts.values())
+    if not total:
+        return _executor(plain, operator, 1.0, 0, 1)
+    parts = [_executor(plain, operator, n / total, e, len(counts)) for e, n in counts.items()]
+    return SplitStation(
+        sum(part.arrival_rate for part in parts),
+        plain.service_rate,
+        plain.arrival_scv,
+        plain.service_scv,
+        tuple(parts),
     )
-    low, high = _LIKE_POISSON
-    return plain if model == "auto" and low <= general.variability <= high else general
+
+
+def _executor(
+    station: Station, operator: OperatorMeasure, share: float, executor: int, executors: int
+) -> Station:
+    """One of an operator's executors. Without a key they take tuples in turns, so each gets a more
+    regular stream. What a key takes from a stream is the more like a Poisson stream the less it
+    is."""
+    rate, scv = share * station.arrival_rate, station.arrival_scv
+    if operator.shards is None:
+        return Station(rate, station.service_rate, scv / executors, station.service_scv)
+    if share < 1:
+        scv = 1 + share * (scv - 1)
+    own = [n for shard, n in operator.shards.items() if shard % executors == executor]
+    arrivals = share * operator.arrivals
+    hot = _hot(own, arrivals)
+    return KeyedStation(rate, station.service_rate, scv, station.service_scv, hot)
 
 
 def _weighed(network: Network, measure: Measure) -> Network:
@@ -202,11 +228,11 @@ def _steps(network: Network, measure: Measure, name: str) -> float:
     return seen / each if 0 < each < math.inf else network.visits(name)
 
 
-def _hot(operator: OperatorMeasure) -> tuple[float, ...]:
+def _hot(shards: Iterable[int], arrivals: float) -> tuple[float, ...]:
     """The shares of the busiest shards, the largest first, as far as they are more than chance."""
-    counts = sorted((operator.shards or {}).values(), reverse=True)
-    total = max(operator.arrivals, sum(counts), 1)
-    return tuple(count / total for count in counts if count >= _SEEN)[:_HOT]
+    counts = sorted(shards, reverse=True)
+    total = max(arrivals, sum(counts), 1)
+    return tuple(count / total for count in counts if count >= SEEN)[:_HOT]
 
 
 def _excess(queue: int, station: Station) -> float:

@@ -96,10 +96,7 @@ def operators_of(s: Situation, plan: Plan) -> dict[str, int]:
 
 def busier(network: Network, factor: float) -> Network:
     """The same network with its load multiplied."""
-    stations = {
-        name: replace(station, arrival_rate=factor * station.arrival_rate)
-        for name, station in network.stations.items()
-    }
+    stations = {name: station.scaled(load=factor) for name, station in network.stations.items()}
     return replace(network, stations=stations, external_rate=factor * network.external_rate)
 
 

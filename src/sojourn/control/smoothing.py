@@ -63,6 +63,9 @@ def smoothed(
         if last.shards is not None:
             shards = _summed([m.operators[name].shards for m, _ in load])
             arrivals = sum(m.operators[name].arrivals for m, _ in load)
+        executors = last.executors
+        if executors is not None:
+            executors = _summed([m.operators[name].executors for m, _ in load])
         operators[name] = OperatorMeasure(
             processors=last.processors,
             wanted=last.wanted,
@@ -79,6 +82,7 @@ def smoothed(
             together={}
             if settings.percentile is None
             else _products(past, name, by_tuples[:, place]),
+            executors=executors,
         )
     entering = {
         to: mean_of((m.entering.get(to, 0.0), weight) for m, weight in load) or 0.0
@@ -202,7 +206,7 @@ def _means(values: Columns, weights: Columns) -> list[float | None]:
 
 
 def _summed(found: Sequence[Mapping[int, int] | None]) -> dict[int, int] | None:
-    """The tuples of each shard over several intervals; None without a key."""
+    """The tuples of each shard or executor over several intervals; None if there is none."""
     if found[-1] is None:
         return None
     total: Counter[int] = Counter()

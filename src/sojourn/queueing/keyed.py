@@ -90,7 +90,7 @@ class KeyedStation(Station):
         low = 0.0
         for _ in range(60):
             middle = (low + high) / 2
-            above = sum(part * _exceeding(queue, middle) for part, queue in queues)
+            above = sum(part * exceeding(queue, 1, middle) for part, queue in queues)
             low, high = (middle, high) if above > 1 - p / 100 else (low, middle)
         return high
 
@@ -124,23 +124,28 @@ class KeyedStation(Station):
 def useful(station: Station) -> float:
     """Processors that can help a station that cannot keep up. One shard is never spread over
     several."""
-    most = station.useful if isinstance(station, KeyedStation) else None
+    most: float | None = getattr(station, "useful", None)
     return math.inf if most is None else most
 
 
 def bound(station: Station) -> str:
     """What its busiest shard brings and a processor does, in words; nothing if none stands out."""
     if not isinstance(station, KeyedStation) or not station.hot:
-        return ""
+        return getattr(station, "bound", "")
     return (
         f"one shard brings {station.hot[0] * station.arrival_rate:.4g}/s, and a processor does "
         f"{station.service_rate:.4g}/s; split that shard's key"
     )
 
 
-def _exceeding(queue: Station, seconds: float) -> float:
-    """How likely a tuple waits for longer."""
-    if not queue.variability:
+def exceeding(station: Station, k: int, seconds: float) -> float:
+    """How likely a tuple waits for longer at a station that keeps up."""
+    if isinstance(station, KeyedStation):
+        return sum(
+            count * share * exceeding(station.queue_of(share), 1, seconds)
+            for share, count in station.spread(k)
+        )
+    if not station.variability:
         return 0.0
-    spare = queue.service_rate - queue.arrival_rate
-    return queue.utilization(1) * math.exp(-seconds * spare / queue.variability)
+    spare = k * station.service_rate - station.arrival_rate
+    return station.delay_probability(k) * math.exp(-seconds * spare / station.variability)

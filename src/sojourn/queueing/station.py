@@ -10,8 +10,9 @@ Only positive terms are added, so no digits cancel, and it grows where B itself 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Self
 
 from sojourn.errors import InputError
 
@@ -70,6 +71,14 @@ class Station:
     def variability(self) -> float:
         """(a + s)/2: how far waiting exceeds that of an M/M/k station (DRS eq. 5)."""
         return (self.arrival_scv + self.service_scv) / 2
+
+    def scaled(self, load: float = 1.0, speed: float = 1.0) -> Self:
+        """The same station with another load, or with processors of another speed."""
+        return replace(
+            self,
+            arrival_rate=load * self.arrival_rate,
+            service_rate=speed * self.service_rate,
+        )
 
     def utilization(self, k: int) -> float:
         """λ/(kμ), at or above 1 where the station is unstable."""

@@ -14,13 +14,14 @@ eq. 5."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
 
 from sojourn.errors import InputError
 from sojourn.queueing.exchange import Deal, Exchange
 from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import Network
+from sojourn.queueing.split import SplitStation
 from sojourn.queueing.station import Station
 from sojourn.queueing.walk import Limits
 
@@ -96,7 +97,7 @@ def expected(station: Station, speeds: Mapping[float, int]) -> Expected:
         raise InputError("a station needs at least 1 processor; got 0")
     if len(mix) == 1:
         (speed,) = mix
-        same = replace(station, service_rate=speed * station.service_rate)
+        same = station.scaled(speed=speed)
         return Expected(same.utilization(k), same.mean_wait(k), 1 / same.service_rate)
     capacity = math.fsum(count * speed for speed, count in mix.items()) * station.service_rate
     load, rate = station.offered_load, station.arrival_rate
@@ -199,7 +200,7 @@ class _Deals:
         if not kinds:
             raise InputError("there must be at least one kind of processor; got none")
         for name, station in network.stations.items():
-            if isinstance(station, KeyedStation):
+            if isinstance(station, KeyedStation | SplitStation):
                 raise InputError(
                     f"operator {name!r} has a key: its processors each have a queue, and which "
                     "speed suits which shard is not modelled"

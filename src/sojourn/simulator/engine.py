@@ -6,7 +6,7 @@ import heapq
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from sojourn.graph import groups, is_loop
 from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn, scv_of
 from sojourn.pressure import QueueWatch, RateWatch
 from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
-from sojourn.shards import shares
 from sojourn.simulator.arrivals import Arrivals
 from sojourn.simulator.cluster import Cluster, Executor
 from sojourn.simulator.draws import Distribution, Times, quantum
@@ -154,6 +153,8 @@ class SimulatedEngine:
         if peek:
             return Samples(self.now_s, vertices, None, self.trees.count, self.starts, self.batches)
         self.sampled_s = self.now_s
+        if any(station.is_uneven for station in self.stations.values()):
+            self._reseat(self.now_s + self.settings.resize_s)
         for station in self.stations.values():
             station.counts = Counts()
         self.counts = {name: Counts() for name in self.counts}
@@ -171,7 +172,10 @@ class SimulatedEngine:
 
     def resize(self, allocation: Allocation) -> None:
         """Change the processors of some operators."""
-        self.wanted.update(allocation)
+        for name, asked in allocation.items():
+            given = list(asked) if isinstance(asked, Sequence) else None
+            self.stations[name].given = given
+            self.wanted[name] = asked if isinstance(asked, int) else sum(asked)
         self._reseat(self.now_s + self.settings.resize_s)
 
     # time
@@ -414,7 +418,7 @@ class SimulatedEngine:
         """Seat workers where they are wanted."""
         workers: dict[Executor, int] = {}
         for name, processors in self.wanted.items():
-            for executor, share in enumerate(shares(processors, self.stations[name].executors)):
+            for executor, share in enumerate(self.stations[name].split(processors)):
                 workers[name, executor] = share
         seats = self.cluster.seats(workers)
         for name, station in self.stations.items():
@@ -493,6 +497,7 @@ class SimulatedEngine:
             emitted=dict(counts.emitted),
             together={edge: dict(others) for edge, others in counts.together.items()},
             shards=_busiest(counts.shards) if station.keyed else None,
+            parts=station.parts(interval_s),
         )
 
     def _source_sample(self, name: str, interval_s: float) -> Sample:

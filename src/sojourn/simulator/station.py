@@ -14,7 +14,11 @@ import numpy.typing as npt
 
 from sojourn.placement.balance import THETA, balanced, skew
 from sojourn.placement.loads import LOOK_S, MEMORY_S
+from sojourn.ports import SEEN, Part
+from sojourn.queueing.keyed import KeyedStation
+from sojourn.queueing.split import divided
 from sojourn.rush import Rush
+from sojourn.shards import shares
 from sojourn.simulator.draws import Times, quantized, squares
 from sojourn.simulator.lane import Lane, Seat
 from sojourn.simulator.trees import Roots
@@ -129,6 +133,7 @@ class Station:
         self.waiting, self.serving = Tuples.none(), Tuples.none()
         self.lanes: list[Lane] = []
         self.lane_home: list[int] = []
+        self.given: list[int] | None = None  # a split of its processors that was asked for
         self.turn = 0
         self.counts = Counts()
         self.hand_over_s = 0.0  # the part of the time on a seat that is not service
@@ -158,6 +163,53 @@ class Station:
         """About how long a tuple that comes now would wait."""
         work = float(self.waiting.service_s.sum() + (self.serving.time_s - now_s).clip(0).sum())
         return work / max(1, self.processors) if len(self.waiting) else 0.0
+
+    def split(self, processors: int) -> list[int]:
+        """How many of these processors each executor should have: where tuples wait least, as far
+        as it is known what comes for each."""
+        if self.given is not None and sum(self.given) == processors:
+            return self.given
+        came = np.bincount(self.home, self.lately, self.executors)
+        if self.executors == 1 or not self.keyed or not came.all():
+            return shares(processors, self.executors)
+        most = np.zeros(self.executors)
+        np.maximum.at(most, self.home, self.lately)
+        loads = came * self.load.service.mean_s / MEMORY_S
+        hot = zip(loads.tolist(), most.tolist(), (most / came).tolist(), strict=True)
+        return divided(
+            [KeyedStation(a, 1.0, hot=(share,) if n >= SEEN else ()) for a, n, share in hot],
+            processors,
+            int(np.bincount(self.home).min()),
+        )
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether its executors should have other shares of its processors."""
+        if self.executors == 1 or not self.keyed:
+            return False
+        came = np.bincount(self.home, self.lately, self.executors)
+        now = np.bincount(self.lane_home, minlength=self.executors)
+        then = np.array(self.split(self.processors))
+        busy = (came / now).max() / (came / then).max() if came.any() else 1.0
+        return bool(busy > THETA + skew(self.executors, max(1.0, float(came.sum()))))
+
+    def parts(self, interval_s: float) -> tuple[Part, ...]:
+        """What came for each executor, if there are several."""
+        counts = self.counts
+        if self.executors == 1:
+            return ()
+        each_s = counts.service_s / counts.served if counts.served else 0.0
+        if not self.keyed:
+            came = shares(counts.arrivals, self.executors)
+            seats = [len(lane.seats) for lane in self.lanes]
+        else:
+            shards = np.zeros(len(self.home)) if counts.shards is None else counts.shards
+            came = np.bincount(self.home, shards, self.executors).astype(int).tolist()
+            seats = np.bincount(self.lane_home, minlength=self.executors).tolist()
+        return tuple(
+            Part(executor, processors, n, n * each_s / interval_s if interval_s > 0 else 0.0)
+            for executor, (processors, n) in enumerate(zip(seats, came, strict=True))
+        )
 
     def seat(self, seats: list[list[Seat]], now_s: float, ready_s: float, move_s: float) -> None:
         """Place workers, per executor. A shard whose state moves to another machine can be served

@@ -372,7 +372,7 @@ def _pays(s: Situation, network: Network, best: Mapping[str, int]) -> bool:
         error = _error(s, name)
         factor = 1 + error if count < s.current[name] else 1 / (1 + error)
         station = stations[name]
-        stations[name] = replace(station, service_rate=station.service_rate / factor)
+        stations[name] = station.scaled(speed=1 / factor)
     doubted = replace(network, stations=stations)
     now, then = s.estimate(doubted, s.current), s.estimate(doubted, best)
     if math.isfinite(now) or math.isfinite(then):

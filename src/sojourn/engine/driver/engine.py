@@ -8,7 +8,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +104,10 @@ class SparkEngine:
     def resize(self, allocation: Allocation) -> None:
         """Change the processors of some operators while the topology runs."""
         wanted = {name: self._checked(name, count) for name, count in allocation.items()}
+        for name, asked in allocation.items():
+            self.placing.given.pop(name, None)
+            if isinstance(asked, Sequence):
+                self.placing.given[name] = list(asked)
         self.supervisor.wanted.update(wanted)
         self.placing.place(self.supervisor.wanted)
 
@@ -218,7 +222,7 @@ class SparkEngine:
         self.supervisor.stopping.set()
         self._undo()
 
-    def _checked(self, name: str, processors: int) -> int:
+    def _checked(self, name: str, asked: int | Sequence[int]) -> int:
         spec = self.topology.operators.get(name)
         if name in self.heads:
             raise InputError(
@@ -229,11 +233,17 @@ class SparkEngine:
             known = ", ".join(self.topology.operators)
             raise InputError(f"resize: unknown operator {name!r}; known: {known}")
         try:
-            processors = operator.index(processors)
+            split = [operator.index(n) for n in asked] if isinstance(asked, Sequence) else None
+            processors = operator.index(asked) if split is None else sum(split)  # type: ignore[arg-type]
         except TypeError:
             raise InputError(
-                f"resize: operator {name!r} needs a whole number of processors; got {processors!r}"
+                f"resize: operator {name!r} needs a whole number of processors; got {asked!r}"
             ) from None
+        if split is not None and (len(split) != spec.executors or min(split) < 1):
+            raise InputError(
+                f"resize: operator {name!r} has {spec.executors} executors, and each needs at "
+                f"least 1 processor; got {asked!r}"
+            )
         if processors < spec.least_processors:
             raise InputError(
                 f"resize: operator {name!r} needs at least {spec.least_processors} processors, "

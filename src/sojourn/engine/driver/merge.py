@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sojourn.chains import stage_of
 from sojourn.engine.wire import messages as m
-from sojourn.ports import Part, Sample, scv_of
+from sojourn.ports import SEEN, Part, Sample, scv_of
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,16 @@ def part(change: Change) -> Part:
         arrivals * per_s * each_s,
         change.of("bytes_in") * per_s,
         change.of("bytes_out") * per_s,
+        _hottest(change, arrivals),
     )
+
+
+def _hottest(change: Change, arrivals: int) -> float | None:
+    """The share of the busiest shard, as far as it is more than chance."""
+    if change.now.shards is None:
+        return None
+    most = max(change.shards.values(), default=0)
+    return most / max(arrivals, most) if most >= SEEN else 0.0
 
 
 def merge(changes: Iterable[Change]) -> dict[str, Sample]:

@@ -8,7 +8,10 @@ from sojourn.engine.driver.hub import Hub
 from sojourn.engine.wire.layout import Layout, Place
 from sojourn.placement.assignment import Need, assign
 from sojourn.placement.balance import THETA, skew
-from sojourn.shards import shares, shares_by_load
+from sojourn.queueing.keyed import KeyedStation, useful
+from sojourn.queueing.split import divided
+from sojourn.queueing.station import Station
+from sojourn.shards import shares
 
 _FRESH = 0.3  # how much the newest measure of a load counts
 Cores = dict[Place, dict[str, int]]
@@ -28,6 +31,8 @@ class Placing:
     has: Cores = field(default_factory=dict)
     loads: dict[Place, float] = field(default_factory=dict)  # of executors, with decay
     intensities: dict[Place, float] = field(default_factory=dict)
+    hottest: dict[Place, float | None] = field(default_factory=dict)  # share of the busiest shard
+    given: dict[str, list[int]] = field(default_factory=dict)  # by who asked for it, as a split
     counts: dict[str, list[int]] = field(default_factory=dict)  # of executors, as last told
     known: dict[str, list[Place]] = field(default_factory=dict)
 
@@ -60,6 +65,9 @@ class Placing:
                     before = self.loads.get(place, part.load)
                     self.loads[place] = before + _FRESH * (part.load - before)
                     self.intensities[place] = part.intensity
+                    self.hottest[place] = part.hottest
+            if name in self.given:
+                continue
             if len(places) > 1 and all(self.loads.get(place) for place in places):
                 has = self.counts.get(name) or shares(processors, len(places))
                 now, then = (self._busiest(name, c) for c in (has, self._split(name, processors)))
@@ -73,18 +81,30 @@ class Placing:
         return self.known[name]
 
     def _split(self, name: str, processors: int) -> list[int]:
-        """An operator's processors, by executor: by what each has to do, as far as is known."""
+        """An operator's processors, by executor: as asked for; else so that tuples wait least, as
+        far as it is known what each has to do."""
+        if name in self.given:
+            return self.given[name]
         places = self._places(name)
-        loads = [self.loads.get(place, 0.0) for place in places]
-        if len(places) < 2 or not all(loads):
+        if len(places) < 2 or not all(self.loads.get(place) for place in places):
             return shares(processors, len(places))
         most = self.most.get(name)
-        return shares_by_load(processors, loads, None if most is None else most // len(places))
+        stations = [self._station(place) for place in places]
+        return divided(stations, processors, None if most is None else -(-most // len(places)))
+
+    def _station(self, place: Place) -> Station:
+        """An executor, in terms of what one processor does."""
+        load, hottest = self.loads[place], self.hottest.get(place)
+        if hottest is None:
+            return Station(load, 1.0)
+        return KeyedStation(load, 1.0, hot=(hottest,) if hottest else ())
 
     def _busiest(self, name: str, counts: Sequence[int]) -> float:
-        """The load of a processor of the busiest executor."""
-        places = self._places(name)
-        return max(self.loads[place] / k for place, k in zip(places, counts, strict=True))
+        """The load of a processor of the busiest executor, of those that help."""
+        found = 0.0
+        for place, k in zip(self._places(name), counts, strict=True):
+            found = max(found, self.loads[place] / min(k, useful(self._station(place))))
+        return found
 
     def _assigned(self, counts: Mapping[Place, int], homes: Mapping[Place, str]) -> Cores:
         """Cores for everybody. Where there are too few, machines are crowded by their own."""
