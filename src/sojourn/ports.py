@@ -20,7 +20,9 @@ _TENTHS = tuple(round(p * 10) for p in QUANTILES)
 class Part:
     """One executor's part of an operator over an interval: its processors, the tuples that came,
     how many processors they keep busy, and the bytes that came and went per second. `hottest` is
-    the share of its busiest shard, as far as that stands out; None without a key."""
+    the share of its busiest shard, as far as that stands out; None without a key. `state` has about
+    so many bytes. So many shards moved between its workers, with `moved` bytes of state. On average
+    it took `sync_s` until a shard was at rest, and `moving_s` until it was served again."""
 
     executor: int
     processors: int
@@ -29,6 +31,11 @@ class Part:
     bytes_in: float = 0.0
     bytes_out: float = 0.0
     hottest: float | None = None
+    state: int = 0
+    moves: int = 0
+    moved: int = 0
+    sync_s: float = 0.0
+    moving_s: float = 0.0
 
     @property
     def intensity(self) -> float:
@@ -49,7 +56,7 @@ class Sample:
     that is what its processors are busy with. `shards` are the busiest ones of an operator with a
     key, with how many tuples came for each. `together` has the second moments of `emitted`: for
     each two edges, the sum over tuples of how many one made on the one times on the other. `parts`
-    are those of its executors, if there are several."""
+    are those of its executors, if there are several or if they have state."""
 
     name: str
     interval_s: float

@@ -88,7 +88,18 @@ def part(change: Change) -> Part:
         change.of("bytes_in") * per_s,
         change.of("bytes_out") * per_s,
         _hottest(change, arrivals),
+        change.now.state,
+        moves := round(change.of("moves")),
+        round(change.of("moved")),
+        change.of("sync_s") / max(1, moves),
+        change.of("moving_s") / max(1, moves),
     )
+
+
+def _parts(changes: list[Change]) -> tuple[Part, ...]:
+    """The parts of an operator's executors, where that is more than the operator's sample."""
+    found = tuple(sorted(map(part, changes), key=lambda one: one.executor))
+    return found if len(found) > 1 or any(one.moves or one.state for one in found) else ()
 
 
 def _hottest(change: Change, arrivals: int) -> float | None:
@@ -177,9 +188,7 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         lag_s=max(lags, default=None),
         shards=None if reports[0].shards is None else _busiest(changes),
         together={edge: dict(others) for edge, others in together.items()},
-        parts=tuple(sorted(map(part, changes), key=lambda one: one.executor))
-        if len(changes) > 1
-        else (),
+        parts=_parts(changes),
     )
 
 

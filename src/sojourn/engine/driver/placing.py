@@ -31,6 +31,7 @@ class Placing:
     has: Cores = field(default_factory=dict)
     loads: dict[Place, float] = field(default_factory=dict)  # of executors, with decay
     intensities: dict[Place, float] = field(default_factory=dict)
+    states: dict[Place, int] = field(default_factory=dict)  # bytes
     hottest: dict[Place, float | None] = field(default_factory=dict)  # share of the busiest shard
     given: dict[str, list[int]] = field(default_factory=dict)  # by who asked for it, as a split
     counts: dict[str, list[int]] = field(default_factory=dict)  # of executors, as last told
@@ -65,7 +66,7 @@ class Placing:
                     before = self.loads.get(place, part.load)
                     self.loads[place] = before + _FRESH * (part.load - before)
                     self.intensities[place] = part.intensity
-                    self.hottest[place] = part.hottest
+                    self.hottest[place], self.states[place] = part.hottest, part.state
             if name in self.given:
                 continue
             if len(places) > 1 and all(self.loads.get(place) for place in places):
@@ -116,7 +117,7 @@ class Placing:
             place: Need(
                 homes[place],
                 count - sum(found[place].values()),
-                1.0,
+                max(1.0, self.states.get(place, 0)),
                 self.intensities.get(place, 0.0),
             )
             for place, count in counts.items()

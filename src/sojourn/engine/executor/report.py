@@ -48,5 +48,10 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         away=Counter(worker.machine for worker in workers.all if worker.machine),
         bytes_in=meter.bytes_in,
         bytes_out=executor.emitter.bytes_ever,
+        state=sum(size for _, size in executor.commits.files),
+        moves=workers.moved.count,
+        moved=workers.moved.bytes,
+        sync_s=workers.moved.sync_s,
+        moving_s=workers.moved.moving_s,
         stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )

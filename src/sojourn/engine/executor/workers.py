@@ -73,6 +73,18 @@ class Move:
     into: Worker | None = None
     slot: int = -1  # of the shared memory that its pieces go through
     more: bool = False  # whether there are more pieces
+    began_s: float = field(default_factory=time.monotonic)
+    surfaced_s: float = 0.0  # when its label did
+
+
+@dataclass
+class Moved:
+    """Sums over the shards that have moved so far."""
+
+    count: int = 0
+    bytes: int = 0
+    sync_s: float = 0.0
+    moving_s: float = 0.0
 
 
 class Workers:
@@ -118,6 +130,7 @@ class Workers:
         self.owner: dict[int, Worker] = {}
         self.moves: dict[int, Move] = {}
         self.travelling = 0  # labels that were given out and whose shards have not come
+        self.moved = Moved()
         self.slots_free = list(range(m.SLOTS))
         self.slots_wanted: deque[int] = deque()  # by these shards, which wait for one
         self.waiting = 0
@@ -360,6 +373,10 @@ class Workers:
         """Hand a shard over, or a piece of it: its label has surfaced."""
         move = self.moves[given.shard]
         pieces = move.into is not None or given.more
+        if move.into is None:
+            move.surfaced_s = time.monotonic()
+            self.moved.sync_s += move.surfaced_s - move.began_s
+        self.moved.bytes += given.size or len(given.state or b"")
         move.giver, move.more = worker, given.more
         move.into = move.into or move.to
         move.into.link.send(m.encode(given))
@@ -397,6 +414,8 @@ class Workers:
         if move.slot >= 0:
             self.slots_free.append(move.slot)
             self._give_slots()
+        self.moved.count += 1
+        self.moved.moving_s += time.monotonic() - move.surfaced_s
         giver.labels -= 1
         self.travelling -= 1
         self.owner[shard] = into

@@ -363,6 +363,11 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     away: dict[str, int] = {}  # workers on other machines
     bytes_in: int = 0
     bytes_out: int = 0
+    state: int = 0  # bytes of the files that keep it
+    moves: int = 0  # of shards between workers
+    moved: int = 0  # bytes of their state
+    sync_s: float = 0.0  # until all tuples before their labels were done
+    moving_s: float = 0.0  # from then on until they were served again
 
 
 class Pressed(msgspec.Struct, array_like=True, tag="pressed"):
