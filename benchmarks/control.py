@@ -30,12 +30,13 @@ it is done. A second with more than 5 % of the CPU stolen is left out; how many 
     tick      a tick a second at 100 operators, whose samples are never the same, with a full
               memory: at most 1 % of a core
     run       what `make run` runs, three times: processors are added within 2 s of the surge, and
-              at least 95 % of seconds are within the target
+              at least 95 % of seconds are within the target. A run of which less than half of the
+              seconds are clean is made again, at most twice; then it counts as missed
     machines  a load that needs a second machine of a standalone cluster, and later does not: the
               machine is in use at most 15 s after the load has risen. Neither adding it nor giving
               it back restarts the query. No tuple that ends within 3 s of giving it back takes
               more than 0.5 s. And what `make run` runs on such a cluster, three times: at least
-              80 % of seconds within the target
+              80 % of seconds within the target, by the same rule as in `run`
 
 Simulated (benchmarks/traces.py has the rules):
 
@@ -402,6 +403,15 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
 
 
 def orders(*conf: str) -> dict[str, Any]:
+    """A run of `make run` of which at least half counts, if that is to be had."""
+    for tries in range(1, TRIES + 1):
+        found = ordered(*conf)
+        if found["seconds"] >= found["seconds_left_out"]:
+            break
+    return {**found, "tries": tries}
+
+
+def ordered(*conf: str) -> dict[str, Any]:
     """What `make run` runs, in a process of its own, with further settings; as its journal tells
     it. The surge begins 25 s after the source, which begins with its first interval."""
     with tempfile.TemporaryDirectory() as folder, Steal() as steal:
@@ -433,7 +443,7 @@ def orders(*conf: str) -> dict[str, Any]:
         if not came or r.time_s > last_s:
             continue
         if not steal.was_clean(r.time_s + steady_s - elapsed_s, r.time_s + steady_s):
-            taken += 1
+            taken += max(1, round(elapsed_s))
             continue
         for ago in range(max(1, round(elapsed_s))):  # all seconds of an interval that was long
             seconds.add(r.time_s - began_s - ago, r.samples.sojourn, under_way=True)
@@ -444,12 +454,12 @@ def orders(*conf: str) -> dict[str, Any]:
     changed = [r for r in records if r.applied]
     return {
         "answered_after_s": added[0].time_s - surge_s if added else None,
-        "within_target": 1 - len(above) / len(seconds.count),
+        "within_target": 1 - len(above) / max(1, len(seconds.count)),
         "seconds": len(seconds.count),
         "above": above,
         "surge_at_s": surge_s - began_s,
         "means_ms": {s: round(seconds.mean_s(s) * 1e3) for s in above if seconds.count[s]},
-        "intervals_left_out": taken,
+        "seconds_left_out": taken,
         "changes": [f"{r.time_s - began_s:.1f} s: {r.decision.reason}" for r in changed],
     }
 
@@ -462,6 +472,8 @@ def run(_spark: SparkSession, quick: bool) -> dict[str, Any]:
         answered_s = row["answered_after_s"]
         if answered_s is None or answered_s > 2:
             missed.append(f"the surge was answered after {answered_s} s, at most 2")
+        if row["seconds"] < row["seconds_left_out"]:
+            missed.append(f"in {row['tries']} tries less than half of the seconds were clean")
         if row["within_target"] < 0.95:
             missed.append(f"{row['within_target']:.1%} of seconds within the target, at least 95 %")
     return {"runs": runs, "missed": missed}
@@ -502,6 +514,8 @@ def machines(_spark: SparkSession, quick: bool) -> dict[str, Any]:
         missed.append(f"{made.running.restarts} restarts, at most 0")
     runs = [orders("machines.pool=standalone") for _ in range(1 if quick else 3)]
     for row in runs:
+        if row["seconds"] < row["seconds_left_out"]:
+            missed.append(f"in {row['tries']} tries less than half of the seconds were clean")
         if row["within_target"] < 0.8:
             missed.append(f"{row['within_target']:.1%} of seconds within the target, at least 80 %")
     return {
