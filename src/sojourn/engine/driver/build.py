@@ -109,9 +109,11 @@ def build_tasks(
     rest_s: float,
     max_sojourn_s: float | None,
     zero_s: float,
+    tables: Mapping[str, list[int]],
 ) -> list[Task]:
     """One task per level, with the processors wanted and the longest rest. Executors give out
-    suspected tuples one by one, and leave out those that are guilty of their workers' deaths."""
+    suspected tuples one by one, and leave out those that are guilty of their workers' deaths.
+    `tables` are of vertices whose shards were divided while the topology ran."""
 
     def spec_of(place: Place) -> ExecutorSpec:
         spec = plan.topology.vertices[place.vertex]
@@ -165,6 +167,7 @@ def build_tasks(
             keys=keys,
             suspects=frozenset(suspects.get(place.vertex, ())),
             guilty=tuple(guilty.get(place.vertex, ())),
+            tables=tables,
         )
 
     levels: list[list[Place]] = [[] for _ in plan.layout.partitions]

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from sojourn.chains import chained_to, contracted
 from sojourn.engine.driver.build import Plan, own_classes, pickled
 from sojourn.engine.driver.checkpoint import claim
+from sojourn.engine.driver.division import Division
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.interrupts import deferred
 from sojourn.engine.driver.outposts import Outposts
@@ -110,6 +111,26 @@ class SparkEngine:
                 self.placing.given[name] = list(asked)
         self.supervisor.wanted.update(wanted)
         self.placing.place(self.supervisor.wanted)
+
+    def divide(self, name: str, table: Sequence[int]) -> Division:
+        """Have each shard of an operator belong to the executor in the table. Meanwhile all that
+        send to it pause. Returns at once; `done` is set when it is over."""
+        spec = self.topology.operators[name]
+        if spec.key is None or spec.concurrency != "process":
+            raise InputError(
+                f"divide: operator {name!r} must have a key, and workers that are processes; "
+                "others keep their shards where they are"
+            )
+        if len(table) != spec.shards or not set(table) <= set(range(spec.executors)):
+            raise InputError(
+                f"divide: operator {name!r} has {spec.shards} shards and {spec.executors} "
+                f"executors; give the number of an executor for each shard"
+            )
+        division = Division(name, list(table))
+        self.supervisor.divisions.append(division)
+        with self.hub.changed:
+            self.hub.changed.notify_all()
+        return division
 
     def aim(self, max_sojourn_s: float | None) -> None:
         """Use another target: it limits how long tuples may gather, and how long they may wait

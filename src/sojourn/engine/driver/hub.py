@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from sojourn.engine.driver.handover import Handover
 from sojourn.engine.driver.interrupts import deferred
 from sojourn.engine.driver.merge import Change, merge, part
 from sojourn.engine.driver.printer import Printer
@@ -46,6 +47,8 @@ class Hub(threading.Thread):
         self.feedback: list[m.Feedback] = []
         self.cuts: dict[bytes, m.HasCut] = {}
         self.saved: dict[bytes, m.HasSaved] = {}
+        self.handover = Handover(self.send)
+        self.places = {(place.vertex, place.executor): place for place in layout.places}
         self.reports: dict[bytes, m.Report] = {}
         self.sampled: dict[bytes, m.Report] = {}
         self.parts: dict[tuple[str, int], Part] = {}  # of executors, in the last samples
@@ -270,6 +273,7 @@ class Hub(threading.Thread):
             self.feedback.clear()
             self.cuts.clear()
             self.saved.clear()
+            self.handover.begin()
             self.failures.clear()
             self.reports.clear()
             self.sampled.clear()
@@ -286,6 +290,11 @@ class Hub(threading.Thread):
         if not sender.endswith(f"/{self.epoch}".encode()):
             if isinstance(message, m.Hello):  # of a start that has failed meanwhile
                 self.channel.send(sender, m.Finish())
+            return
+        if isinstance(message, m.HandedOver):
+            if (hello := self.members.get(sender)) is not None:
+                place = self.places[hello.vertex, hello.executor]
+                self.handover.heard(place, message, self.places)
             return
         match message:
             case m.Hello():

@@ -4,7 +4,7 @@ its part; recovery reads the newest one and nothing else.
 A record is one file, which is there whole or not at all. Only the driver writes records. It holds
 the checkpoint's lock while it does, so no other start can come in between."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -44,11 +44,7 @@ class Record(msgspec.Struct):
         wanted = [part for part in parts if anew or part.executor == executor]
         return m.Welcome(
             commit=self.number,
-            state=[
-                m.SavedFiles([name for name, _ in part.state], part.executor, len(parts))
-                for part in wanted
-                if part.state
-            ],
+            state=[part.saved(len(parts)) for part in wanted if part.state],
             sizes=[] if anew else [size for part in wanted for _, size in part.state],
             anew=anew,
             logs=[str(root / part.log) for part in self.parts if vertex in part.log_to],
@@ -56,6 +52,17 @@ class Record(msgspec.Struct):
             held=[name for part in wanted for name in part.held],
             table=[name for part in parts if part.executor == 0 for name, _ in part.state],
         )
+
+    def tables(self, executors: Mapping[str, int]) -> dict[str, list[int]]:
+        """The executor of each shard, of the vertices whose shards were divided while the topology
+        ran, and that have as many executors now."""
+        found: dict[str, list[int]] = {}
+        for vertex, count in executors.items():
+            owned = {part.executor: part.shards for part in self.of(vertex)}
+            if len(owned) == count and all(shards is not None for shards in owned.values()):
+                by_shard = {s: e for e, shards in owned.items() for s in shards or ()}
+                found[vertex] = [by_shard[shard] for shard in range(len(by_shard))]
+        return found
 
     def of(self, vertex: str) -> list[m.Part]:
         """The parts of a vertex's executors, in order."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from sojourn import durable
 from sojourn.engine.driver.record import Record, last_record, state_root
+from sojourn.engine.wire import messages as m
 from sojourn.engine.worker import store
 from sojourn.errors import InputError
 from sojourn.units import parse_path
@@ -79,13 +80,14 @@ def _read(checkpoint: Path, record: Record, operator: str) -> list[dict[Any, Any
     root, parts = state_root(checkpoint), record.of(operator)
     found: list[dict[Any, Any]] = []
     for part in parts:
+        saved = part.saved(len(parts))
 
-        def theirs(shard: int, executor: int = part.executor) -> bool:
+        def theirs(shard: int, saved: m.SavedFiles = saved) -> bool:
             own = 0 <= shard < store.TABLE  # timers are below, broadcasts at TABLE
-            return own and shard % len(parts) == executor
+            return own and saved.count_for(shard)
 
         try:
-            states = store.read([root / name for name, _ in part.state], theirs)
+            states = store.read([root / name for name in saved.files], theirs)
         except (AttributeError, ImportError) as error:
             raise InputError(
                 f"read_state: {error}; define or import the classes of the values first"

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sojourn.engine.driver.build import Plan, build_tasks
 from sojourn.engine.driver.checkpoint import next_epoch
 from sojourn.engine.driver.commit import Committer
+from sojourn.engine.driver.division import Divider, Division
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.justice import Justice
 from sojourn.engine.driver.record import state_root
@@ -91,6 +92,8 @@ class Supervisor(threading.Thread):
         self.stopping = threading.Event()
         self.started = threading.Event()
         self.relocations: deque[Relocation] = deque()
+        self.divider = Divider(plan.layout, hub)
+        self.divisions: deque[Division] = deque()
 
     def run(self) -> None:
         """Keep the query running until told to stop, or until restarts do not help."""
@@ -187,6 +190,8 @@ class Supervisor(threading.Thread):
             self.spark, plan.layout.slots, plan.settings.cluster_timeout_s, self.stopping.is_set
         )
         record = self.committer.record
+        executors = {name: spec.executors for name, spec in plan.topology.operators.items()}
+        self.divider.tables = record.tables(executors)
         tasks = build_tasks(
             plan,
             epoch,
@@ -197,6 +202,7 @@ class Supervisor(threading.Thread):
             self.rest_s,
             self.max_sojourn_s,
             self.committer.zero_s,
+            self.divider.tables,
         )
         self.clock = Clock(self.spark, tasks[0].partitions)
         rows = self.clock.rows.mapInArrow(tasks[0], SCHEMA)
@@ -247,10 +253,22 @@ class Supervisor(threading.Thread):
                     self.at_rest = True
                     query.stop()
                     return ""
+            elif self.divisions:
+                self._divide(self.divisions.popleft())
             elif time.monotonic() >= due:
                 began = time.monotonic()
                 self.commit()
         return ""
+
+    def _divide(self, division: Division) -> None:
+        """Divide an operator's shards anew. If that fails, the start cannot go on as it is."""
+        if not self.divider.divide(division, self._wait):
+            division.failed = "the topology failed meanwhile"
+            if not self._cannot_go_on:
+                division.failed = f"the shards of {division.vertex!r} did not change hands in time"
+                with self.hub.changed:
+                    self.hub.failures.append(m.Failed(division.vertex, division.failed, False))
+        division.done.set()
 
     def _goes_on(self) -> bool:
         """After a commit that holds everything: whether Spark's next batch has begun with every
@@ -269,7 +287,7 @@ class Supervisor(threading.Thread):
 
     def _needs_attention(self) -> bool:
         asked = self.stopping.is_set() or self.is_to_relocate()
-        return asked or self.hub.is_broken or self.hub.batch_ended
+        return asked or self.hub.is_broken or self.hub.batch_ended or bool(self.divisions)
 
     def _welcome(self, hello: m.Hello) -> m.Welcome:
         plan = self.plan

@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from sojourn import durable
 from sojourn.engine.executor.background import Background
 from sojourn.engine.executor.emitter import Emitter, To
@@ -81,8 +83,7 @@ def _under_way(spec: ExecutorSpec, logs: list[str]) -> tuple[list[Bundle], list[
             told += [payload for payload, shard in items if shard == FIRST_TOLD]
             plain = [item for item in items if item[1] > FIRST_TOLD]
             for i, (payload, shard) in enumerate(plain):
-                turn = shard if spec.keyed else i + number
-                if turn % spec.executors == place.executor:
+                if spec.owner_of(shard if spec.keyed else i + number) == place.executor:
                     bundle.payloads.append(payload)
                     if spec.keyed:
                         bundle.shards.append(shard)
@@ -112,6 +113,7 @@ class Commits:
         self.asked: m.Commit | None = None
         self.cut: _Cut | None = None
         self.told = 0
+        self.divided = spec.place.vertex in spec.tables  # shards, other than usual
         self.merging = False
         self.merges = 0
         self.merger: subprocess.Popen[str] | None = None
@@ -128,7 +130,7 @@ class Commits:
             self.files = list(zip(files.files, welcome.sizes, strict=True))
         root = self.spec.directory.parents[1]
         saved = [
-            m.SavedFiles([str(root / name) for name in s.files], s.executor, s.executors)
+            msgspec.structs.replace(s, files=[str(root / name) for name in s.files])
             for s in welcome.state
         ]
         for worker in self.workers.all if saved else ():
@@ -229,6 +231,8 @@ class Commits:
         table = changed if spec.place.executor == 0 else []  # all have the same
         cut = self.cut = _Cut(commit.number, part, dict(self.emitter.sent), table)
         cut.part.guilty = list(workers.convicted)
+        if self.divided:
+            cut.part.shards = sorted(workers.own_shards)
         # A worker with state finishes what it has in hand before its cut, because the saved state
         # must match. Without state, what is in hand is simply repeated.
         stateful = spec.kind != "operator" or spec.keyed or commit.hold

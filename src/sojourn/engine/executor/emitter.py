@@ -87,6 +87,8 @@ class Emitter:
         self.bytes_ever = 0
         self.turns = [0] * len(routes)
         self.sent: Counter[To] = Counter()
+        self.paused: set[str] = set()  # receivers that nothing is sent to for now
+        self.tables: dict[str, list[int]] = {}  # the executor of each shard, where that was changed
         self.unconfirmed: dict[To, deque[tuple[int, _Growing]]] = {}
         self.unconfirmed_bytes = 0
 
@@ -114,8 +116,10 @@ class Emitter:
         to end or for more that comes soon."""
         if self.hold or not (self.waiting or asked):
             return None
-        loops = any(self.routes[route].feedback for route, _ in self.waiting)
-        return self._sends_at(more_soon) if loops or self.window > 0 else None
+        ways = [self.routes[route] for route, _ in self.waiting]
+        sends = asked or any(route.receiver not in self.paused for route in ways)
+        loops = any(route.feedback for route in ways)
+        return self._sends_at(more_soon) if sends and (loops or self.window > 0) else None
 
     def _sends_at(self, more_soon: bool) -> float:
         return max(self.free_at, self.since + self.max_rest_s) if more_soon else self.free_at
@@ -142,6 +146,10 @@ class Emitter:
         for group in groups:
             if not self.routes[group.route].broadcast:  # a broadcast is no load
                 self.meter.sent(self.routes[group.route].edge, len(group.payloads))
+            route = self.routes[group.route]
+            if route.receiver in self.tables and not route.broadcast:
+                self._add_by_table(group)
+                continue
             executor = group.executor
             if executor < 0:
                 executor = self.turns[group.route] % self.routes[group.route].executors
@@ -149,6 +157,49 @@ class Emitter:
             queue = self.waiting.setdefault((group.route, executor), deque())
             self._append(queue, group)
             self.count += len(group.payloads)
+
+    def _add_by_table(self, group: m.Group) -> None:
+        """Take tuples for a vertex whose shards were divided anew: workers do not know how."""
+        table = self.tables[self.routes[group.route].receiver]
+        traces = {trace.index: trace for trace in group.traces}
+        parts: dict[int, m.Group] = {}
+        for index, (payload, shard) in enumerate(zip(group.payloads, group.shards, strict=True)):
+            executor = table[shard]
+            part = parts.get(executor)
+            if part is None:
+                part = parts[executor] = m.Group(group.route, executor, [], [], [])
+            if index in traces:
+                trace = traces[index]
+                part.traces.append(Trace(len(part.payloads), trace.root, trace.id))
+            part.payloads.append(payload)
+            part.shards.append(shard)
+        for executor, part in parts.items():
+            queue = self.waiting.setdefault((group.route, executor), deque())
+            self._append(queue, part)
+            self.count += len(part.payloads)
+
+    def pause(self, vertex: str) -> list[tuple[int, bool, int]]:
+        """Send nothing to a vertex for now. Returns the last row sent to each of its executors."""
+        self.paused.add(vertex)
+        return [(e, back, number) for (to, e, back), number in self.sent.items() if to == vertex]
+
+    def divided(self, vertex: str, table: list[int]) -> None:
+        """From now on each shard of a vertex goes to the executor in the table. So does what
+        waits."""
+        self.paused.discard(vertex)
+        self.tables[vertex] = table
+        plain = {n for n, r in enumerate(self.routes) if r.receiver == vertex and not r.broadcast}
+        ours = [key for key in self.waiting if key[0] in plain]
+        for queue, route in [(self.waiting.pop(key), key[0]) for key in ours]:
+            if not self.waiting:
+                self.since = time.monotonic()
+            for growing in queue:
+                bundle = growing.bundle
+                self.count -= len(bundle.payloads)
+                self.bytes -= growing.bytes
+                self.bytes_ever -= growing.bytes
+                again = m.Group(route, -1, bundle.payloads, bundle.shards, bundle.traces)
+                self._add_by_table(again)
 
     def pending(self) -> Iterator[tuple[str, Bundle]]:
         """What waits to be sent, by receiver, in order."""
@@ -191,6 +242,8 @@ class Emitter:
             sending = False
             for key, queue in list(self.waiting.items()):  # every receiver gets its turn
                 full = self._is_full(queue[0])
+                if self.routes[key[0]].receiver in self.paused:
+                    continue
                 free = self.routes[key[0]].feedback or (link is not None and self.window > 0)
                 if free and (full or not resting):
                     self._send_next(key, link)

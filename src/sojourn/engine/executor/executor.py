@@ -16,6 +16,7 @@ from sojourn.engine.executor.batch import Batches
 from sojourn.engine.executor.commit import Commits
 from sojourn.engine.executor.cores import cores
 from sojourn.engine.executor.credit import Credit
+from sojourn.engine.executor.division import Division
 from sojourn.engine.executor.emitter import Emitter, rests
 from sojourn.engine.executor.entrance import Entrance
 from sojourn.engine.executor.loop import Loop
@@ -79,7 +80,8 @@ class ElasticExecutor:
             rests(spec.senders, cores()),
             spec.max_rest_s,
         )
-        own = [s for s in range(spec.shards) if s % spec.executors == spec.place.executor]
+        self.emitter.tables = dict(spec.tables)
+        own = [s for s in range(spec.shards) if spec.owner_of(s) == spec.place.executor]
         self.table = Table()
         self.workers = Workers(
             self._start_worker,
@@ -114,6 +116,9 @@ class ElasticExecutor:
             self.emitter,
             self.on_error,
             self.table,
+        )
+        self.division = Division(
+            spec, self.channel, self.receiver, self.workers, self.emitter, self.commits
         )
         self.batches = Batches(
             spec.place.level == 0,
@@ -174,6 +179,7 @@ class ElasticExecutor:
         while self.channel.received != seen:
             seen = self.channel.received
             self.commits.go_on()
+            self.division.go_on()
             if not self.full:
                 self.workers.fire()
             self.emitter.flush(self.receiver.task, self.workers.answer_soon)
@@ -445,6 +451,8 @@ class ElasticExecutor:
                 self._begin()
             case m.GoOn():
                 self._go_on()
+            case m.Pause() | m.Drain() | m.Release() | m.Carry() | m.Carried() | m.Divided():
+                self.division.heard(message)
             case m.Time():
                 self.tracing.learn(message)
             case m.Finish():

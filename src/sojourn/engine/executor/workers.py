@@ -18,6 +18,7 @@ from itertools import islice
 from sojourn.engine.executor.table import Table
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
+from sojourn.engine.wire.shards import SLOTS
 from sojourn.placement.balance import THETA, balanced, imbalance, skew
 from sojourn.placement.loads import LOOK_S, Loads
 from sojourn.shards import shares
@@ -60,6 +61,7 @@ class Worker:
     loading: int = 0  # times that it was given state and has not said what timers came with it
     slots: int = 1  # tuples that it works on at once
     telling: deque[int] = field(default_factory=deque)  # sizes of broadcasts not taken up yet
+    away: bool = False  # it stands for another executor
 
 
 @dataclass
@@ -131,7 +133,7 @@ class Workers:
         self.moves: dict[int, Move] = {}
         self.travelling = 0  # labels that were given out and whose shards have not come
         self.moved = Moved()
-        self.slots_free = list(range(m.SLOTS))
+        self.slots_free = list(range(SLOTS))
         self.slots_wanted: deque[int] = deque()  # by these shards, which wait for one
         self.waiting = 0
         self.waiting_bytes = 0
@@ -164,7 +166,9 @@ class Workers:
     @property
     def open(self) -> bool:
         """Whether tuples can be put."""
-        return bool(self.owner) if self.keyed else self.processors > 0
+        if self.keyed and self.own_shards:
+            return bool(self.owner)
+        return self.processors > 0
 
     @property
     def answer_soon(self) -> bool:
@@ -249,7 +253,7 @@ class Workers:
         wanted = max(least, min(len(self._staying("")), wanted - there)) if self.away else wanted
         count = -(-wanted // self.slots) if self.slots else wanted
         for _ in range(count - len(self._staying(""))):
-            self._add(Worker(self.start_worker(), self._queue()))
+            self._add(Worker(self.start_worker(), self.queue()))
         for machine in {"", *self.away, *(w.machine for w in self.all)}:
             most = count if not machine else self.away.get(machine, 0)
             for worker in self._staying(machine)[most:]:
@@ -267,7 +271,8 @@ class Workers:
     def _staying(self, machine: str) -> list[Worker]:
         return [w for w in self.all if not w.retiring and w.machine == machine]
 
-    def _queue(self) -> deque[Item]:
+    def queue(self) -> deque[Item]:
+        """For a new worker."""
         return deque() if self.keyed else self.shared
 
     def _add(self, worker: Worker) -> None:
@@ -288,7 +293,7 @@ class Workers:
         self.hired[machine] = max(0, self.hired[machine] - 1)
         if len(self._staying(machine)) >= self.away.get(machine, 0):
             return None
-        worker = Worker(link, self._queue(), machine)
+        worker = Worker(link, self.queue(), machine)
         self._add(worker)
         return worker
 
@@ -391,7 +396,9 @@ class Workers:
         if not move.more:
             move.into.link.send(m.encode(m.Settle(shard)))
             self._arrived(shard, move)
-        elif move.slot < 0 and not move.giver.machine and not move.into.machine:
+        elif move.slot < 0 and not (
+            move.giver.machine or move.into.machine or move.giver.away or move.into.away
+        ):
             self.slots_wanted.append(shard)
             self._give_slots()
         else:
@@ -418,8 +425,14 @@ class Workers:
         self.moved.moving_s += time.monotonic() - move.surfaced_s
         giver.labels -= 1
         self.travelling -= 1
+        if into.away:
+            del self.moves[shard], self.owner[shard]
+            self.retire_if_done(giver)
+            return
         self.owner[shard] = into
         into.loading += 1
+        if giver.away:
+            giver.link.send(m.encode(m.Settle(shard)))
         if move.to is into:
             del self.moves[shard]
             into.queue.extend(move.held)
@@ -430,6 +443,27 @@ class Workers:
         # The new owner may have been told to retire while the shard was on its way.
         if into.retiring:
             self.balance()
+
+    def release(self, shard: int, elsewhere: Worker) -> None:
+        """Give a shard to another executor, for which `elsewhere` stands."""
+        self.own_shards.remove(shard)
+        owner = self.owner[shard]
+        owner.shards -= 1
+        self._leave(shard, Move(elsewhere), owner)
+        self._give(owner)
+
+    def land(self, given: m.GiveShard, elsewhere: Worker) -> None:
+        """Take a shard of another executor, or a piece of it."""
+        shard = given.shard
+        if shard not in self.moves:
+            staying = [w for w in self.all if not w.retiring and w.pid is not None]
+            target = min(staying, key=lambda worker: worker.shards)
+            target.shards += 1
+            self.own_shards.append(shard)
+            self.moves[shard] = Move(target)
+            elsewhere.labels += 1
+            self.travelling += 1
+        self.taken(elsewhere, given)
 
     def _leave(self, shard: int, move: Move, owner: Worker) -> None:
         """Have a shard leave its owner, once that may be told."""

@@ -70,12 +70,12 @@ class Layout:
         return [place for place in self.places if place.vertex == vertex]
 
 
-def senders_of(layout: Layout) -> dict[str, set[str]]:
-    """Of each vertex, those that send it tuples."""
+def senders_of(layout: Layout, broadcasts: bool = False) -> dict[str, set[str]]:
+    """Of each vertex, those that send it tuples, or also broadcasts."""
     senders: dict[str, set[str]] = {}
     for name, routes in layout.routes.items():
         for route in routes:
-            if not route.broadcast:
+            if broadcasts or not route.broadcast:
                 senders.setdefault(route.receiver, set()).add(name)
     return senders
 

@@ -1,11 +1,25 @@
+# ruff: noqa: PLC0414  # names of `shards` are names of this module, too
 """The messages between an executor and its workers, and between executors and the driver.
 Typed, so that a malformed one is refused where it arrives."""
 
 import msgspec
 
 from sojourn.engine.wire.bundle import Trace
+from sojourn.engine.wire.shards import Carried as Carried
+from sojourn.engine.wire.shards import Carry as Carry
+from sojourn.engine.wire.shards import Divided as Divided
+from sojourn.engine.wire.shards import Drain as Drain
+from sojourn.engine.wire.shards import Drained as Drained
+from sojourn.engine.wire.shards import GiveShard as GiveShard
+from sojourn.engine.wire.shards import Landed as Landed
+from sojourn.engine.wire.shards import Pause as Pause
+from sojourn.engine.wire.shards import Paused as Paused
+from sojourn.engine.wire.shards import Release as Release
+from sojourn.engine.wire.shards import Settle as Settle
+from sojourn.engine.wire.shards import TakeMore as TakeMore
+from sojourn.engine.wire.shards import TakeShard as TakeShard
+from sojourn.engine.wire.shards import Took as Took
 
-SLOTS = 4  # of the memory that workers of a host share, each for a shard on its way
 Change = tuple[bytes, bytes, bytes | None]
 """A key's identity; its pickle, unless the identity gives the key; and its value's pickle, or None
 if the key is gone."""
@@ -51,50 +65,18 @@ class Load(msgspec.Struct, array_like=True, tag="load"):
 
 class SavedFiles(msgspec.Struct, array_like=True, frozen=True):
     """Files of changed keys, oldest first, from the `executor`-th of `executors`. They count for
-    the shards that it owned."""
+    the shards that it owned: those given, or every so-many-th."""
 
     files: list[str]
     executor: int
     executors: int
+    shards: list[int] | None = None
 
-
-class TakeShard(msgspec.Struct, array_like=True, tag="take"):
-    """The label of a shard move: when a worker reads it, all earlier tuples of the shard are done.
-    The answer is GiveShard."""
-
-    shard: int
-
-
-class TakeMore(msgspec.Struct, array_like=True, tag="take_more"):
-    """The next piece of a shard's state is wanted: in this slot of shared memory, or, below 0, in
-    the answer, which is GiveShard."""
-
-    shard: int
-    slot: int
-
-
-class GiveShard(msgspec.Struct, array_like=True, tag="give"):
-    """A shard's pickled state and timers, or a piece of that if there is `more`. It is None where
-    workers share it, and empty where there is none yet. If it is in a slot of shared memory, it has
-    `size` bytes there. A worker answers a piece with Took."""
-
-    shard: int
-    state: bytes | None
-    more: bool = False
-    slot: int = -1
-    size: int = 0
-
-
-class Took(msgspec.Struct, array_like=True, tag="took"):
-    """A piece of a shard's state is used up."""
-
-    shard: int
-
-
-class Settle(msgspec.Struct, array_like=True, tag="settle"):
-    """All pieces of a shard's state have come. Its tuples follow."""
-
-    shard: int
+    def count_for(self, shard: int) -> bool:
+        """Whether the executor owned a shard."""
+        if self.shards is None:
+            return shard % self.executors == self.executor
+        return shard in self.shards
 
 
 class Broadcast(msgspec.Struct, array_like=True, tag="broadcast"):
@@ -437,7 +419,8 @@ class HasCut(msgspec.Struct, array_like=True, tag="has_cut"):
 class Part(msgspec.Struct, array_like=True):
     """One executor's part in a commit: files of changed keys with their sizes, oldest first, named
     below the state's folder; the position of a source; the file of tuples that were under way, and
-    the vertices they go to; what sinks have staged and hold."""
+    the vertices they go to; what sinks have staged and hold. `shards` are the executor's own, if
+    they were divided while the topology ran."""
 
     vertex: str
     executor: int
@@ -448,6 +431,11 @@ class Part(msgspec.Struct, array_like=True):
     publish: list[tuple[str, str]] = []
     held: list[str] = []
     guilty: list[bytes] = []
+    shards: list[int] | None = None
+
+    def saved(self, executors: int) -> SavedFiles:
+        """Its files, of one of so many executors."""
+        return SavedFiles([name for name, _ in self.state], self.executor, executors, self.shards)
 
 
 class HasSaved(msgspec.Struct, array_like=True, tag="has_saved"):
@@ -474,6 +462,11 @@ ToDriver = (
     | Got
     | HasCut
     | HasSaved
+    | Paused
+    | Drained
+    | Carry
+    | Carried
+    | Landed
 )
 
 
@@ -584,7 +577,19 @@ ToExecutor = (
     | GoOn
     | Time
     | Finish
+    | Pause
+    | Drain
+    | Release
+    | Carry
+    | Carried
+    | Divided
 )
+
+Division = Pause | Drain | Release | Carry | Carried | Divided
+"""What the driver says while shards are divided anew."""
+
+HandedOver = Paused | Drained | Carry | Carried | Landed
+"""What executors say meanwhile."""
 
 decode_to_driver = msgspec.msgpack.Decoder(ToDriver).decode
 decode_to_executor = msgspec.msgpack.Decoder(ToExecutor).decode

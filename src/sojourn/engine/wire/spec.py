@@ -5,7 +5,8 @@ import os
 import secrets
 import socket
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -75,6 +76,12 @@ class ExecutorSpec:
     keys: ChannelKeys
     suspects: frozenset[bytes] = frozenset()
     guilty: tuple[m.Suspect, ...] = ()
+    tables: Mapping[str, list[int]] = field(default_factory=dict)  # of divided vertices
+
+    def owner_of(self, shard: int) -> int:
+        """Which executor of this vertex a shard belongs to at the start."""
+        table = self.tables.get(self.place.vertex) if self.keyed else None
+        return shard % self.executors if table is None else table[shard]
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Code(Protocol):
     def save_first(self, shard: int) -> None: ...
     def is_saved(self, shard: int) -> bool: ...
     def take(self, shard: int) -> "Parts | None": ...
-    def give(self, shard: int, state: "Parts | None") -> None: ...
+    def give(self, shard: int, state: "Parts | None", anew: bool = False) -> None: ...
     def stages(self) -> list[tuple[int, float, float]]: ...
     def close(self) -> None: ...
 
@@ -226,7 +226,7 @@ class OperatorCode:
 
             def theirs(part: int, saved: m.SavedFiles = saved) -> bool:
                 shard = max(part, ~part)
-                return shard in wanted and shard % saved.executors == saved.executor
+                return shard in wanted and saved.count_for(shard)
 
             found = store.read([Path(path) for path in saved.files], theirs)
             for part, state in found.items():
@@ -292,11 +292,15 @@ class OperatorCode:
         state = self.shared.states.pop(part, None)
         return None if state is None else state.packed()
 
-    def give(self, shard: int, state: Parts | None) -> None:
-        """Take a shard up, with what another worker packed."""
+    def give(self, shard: int, state: Parts | None, anew: bool = False) -> None:
+        """Take a shard up, with what another worker packed. With `anew`, what was saved here before
+        no longer counts."""
         for part, packed in zip((shard, ~shard), state or (), strict=False):
             if packed is not None:
                 self.shared.states[part] = State.unpacked(packed)
+        if anew:
+            for part in (shard,) if self.timers is None else (shard, ~shard):
+                self.shared.states.setdefault(part, State()).renew()
         if shard in self.shared.states or ~shard in self.shared.states:
             self.own.add(shard)
             self._begin(shard)
@@ -377,8 +381,8 @@ class SinkCode:
     def take(self, shard: int) -> Parts | None:
         raise AssertionError(f"a sink has no shard {shard}")
 
-    def give(self, shard: int, state: Parts | None) -> None:
-        raise AssertionError(f"a sink has no shard {shard} and no {state}")
+    def give(self, shard: int, state: Parts | None, anew: bool = False) -> None:
+        raise AssertionError(f"a sink has no shard {shard}, {state}, {anew}")
 
     def stages(self) -> list[tuple[int, float, float]]:
         return []

@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from sojourn.engine.wire import messages as m
+from sojourn.engine.wire.shards import SLOTS
 from sojourn.engine.worker import values
 from sojourn.engine.worker.code import Code
 
@@ -29,7 +30,7 @@ Send = Callable[[m.FromWorker], None]
 def shared_memory() -> mmap.mmap:
     """Memory for the workers that are forked from here on. It costs nothing before it is used, and
     is gone with the last of them."""
-    return mmap.mmap(-1, m.SLOTS * SLOT_BYTES)
+    return mmap.mmap(-1, SLOTS * SLOT_BYTES)
 
 
 class Leaving:
@@ -90,6 +91,7 @@ class Coming:
         self.pieces: SimpleQueue[m.GiveShard] = SimpleQueue()
         self.view, self.more, self.begun = memoryview(b""), True, False
         self.state: Any = None
+        self.anew = False  # whether it comes from another executor
         start_thread(self._unpickle)
 
     def put(self, piece: m.GiveShard) -> None:
@@ -169,7 +171,8 @@ class Moving:
             case m.GiveShard():
                 self._put(message)
             case m.Settle(shard):
-                self._give(shard, self.coming.pop(shard).state)
+                coming = self.coming.pop(shard)
+                self._give(shard, coming.state, coming.anew)
 
     def look(self) -> None:
         """Begin to give shards up that wait for nothing any more."""
@@ -187,14 +190,16 @@ class Moving:
         """A shard comes, or a piece of it."""
         coming = self.coming.get(piece.shard)
         if coming is None and not piece.more:
-            self._give(piece.shard, values.loads(piece.state) if piece.state else None)
+            state = values.loads(piece.state) if piece.state else None
+            self._give(piece.shard, state, piece.anew)
             return
         if coming is None:
             coming = self.coming[piece.shard] = Coming(piece.shard, self.memory, self.send)
+            coming.anew = piece.anew
         coming.put(piece)
 
-    def _give(self, shard: int, state: Any) -> None:
-        self.code.give(shard, state)
+    def _give(self, shard: int, state: Any, anew: bool) -> None:
+        self.code.give(shard, state, anew)
         self.send(timers_of(self.code, loaded=True))
 
 

@@ -35,6 +35,8 @@ _SCALARS = frozenset(
 _SLICE = 4096
 _PER_KEY = 256
 _ABSENT: Any = object()
+ANEW: Change = (b"", b"", None)
+"""Of a shard, nothing that was saved before counts."""
 
 
 class _Copy(bytes):
@@ -46,6 +48,7 @@ class Packed(NamedTuple):
 
     data: dict[Any, Any]
     changed: dict[Any, bool | None]
+    anew: bool = False
 
 
 class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # like a dict, it has no hash
@@ -54,7 +57,7 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # like a dict, it has n
 
     # For a changed key: whether it is new since the last cut. A new key that goes leaves no trace.
     # For a pending key the same, and None once it is pickled.
-    __slots__ = ("_changed", "_data", "_guarded", "_left", "_notes", "_pending", "_saved")
+    __slots__ = ("_anew", "_changed", "_data", "_guarded", "_left", "_notes", "_pending", "_saved")
 
     def __init__(self, data: dict[Any, Any] | None = None) -> None:
         self._data: dict[Any, Any] = {} if data is None else data
@@ -64,6 +67,7 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # like a dict, it has n
         self._saved: list[Change] = []
         self._notes: dict[Any, Any] | None = None
         self._guarded = False
+        self._anew = False
 
     # What a dict does.
 
@@ -203,7 +207,10 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # like a dict, it has n
             self._pending, self._changed = self._changed, {}
             self._left = iter(self._pending)
             self._guarded = True
-        return len(self._pending)
+        if self._anew:
+            self._saved.append(ANEW)
+            self._anew = False
+        return len(self._pending) + len(self._saved)
 
     def drain(self, until: Callable[[], bool]) -> bool:
         """Pickle pending keys until none is left, or until `until`, which is asked after every few,
@@ -241,18 +248,23 @@ class State(MutableMapping[Any, Any]):  # noqa: PLW1641  # like a dict, it has n
             raise AssertionError(
                 f"a shard is packed between tuples and once drained; {len(self._pending)} pending"
             )
-        return Packed(self._data, self._changed)
+        return Packed(self._data, self._changed, self._anew)
 
     @classmethod
     def unpacked(cls, packed: Packed) -> Self:
         """The shard that another process packed."""
         state = cls(packed.data)
-        state._changed = packed.changed
+        state._changed, state._anew = packed.changed, packed.anew
         return state
 
     def mark_all(self) -> None:
         """Count every key as changed, so that the next commit saves the whole shard."""
         self._changed = dict.fromkeys(self._data, False)
+
+    def renew(self) -> None:
+        """The same, and forget what was saved before, because it was saved elsewhere."""
+        self.mark_all()
+        self._anew = True
 
     def _handed_out(self, key: Any, value: Any) -> None:
         """Mark a key whose value may be changed in place from now on."""

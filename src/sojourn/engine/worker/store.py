@@ -21,7 +21,7 @@ from sojourn import durable
 from sojourn.engine.wire.messages import Change
 from sojourn.engine.worker import values
 from sojourn.engine.worker.keys import key_of
-from sojourn.engine.worker.state import State
+from sojourn.engine.worker.state import ANEW, State
 from sojourn.errors import InputError
 from sojourn.topology import MAX_SHARDS
 
@@ -93,6 +93,9 @@ def to_merge(sizes: Sequence[int]) -> int:
 def _apply(block: list[Change], data: dict[Any, Any]) -> None:
     loads = values.loads
     for identity, pickled, value in block:
+        if not identity:
+            data.clear()
+            continue
         key = key_of(identity, pickled)
         if value is None:
             data.pop(key, None)
@@ -103,6 +106,8 @@ def _apply(block: list[Change], data: dict[Any, Any]) -> None:
 def _newest(files: list["File"], shard: int, drop_deleted: bool) -> list[Change]:
     newest: dict[bytes, Change] = {}
     for block in chain.from_iterable(file.blocks(shard) for file in files):
+        if block[0] == ANEW:
+            newest.clear()
         newest.update(zip(map(itemgetter(0), block), block, strict=True))
     if drop_deleted:
         return [change for change in newest.values() if change[2] is not None]
