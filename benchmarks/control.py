@@ -404,10 +404,9 @@ def accuracy(spark: SparkSession, quick: bool) -> dict[str, Any]:
 
 def orders(*conf: str) -> dict[str, Any]:
     """A run of `make run` of which at least half counts, if that is to be had."""
-    for tries in range(1, TRIES + 1):
-        found = ordered(*conf)
-        if found["seconds"] >= found["seconds_left_out"]:
-            break
+    tries, found = 1, ordered(*conf)
+    while tries < TRIES and found["seconds"] < found["seconds_left_out"]:
+        tries, found = tries + 1, ordered(*conf)
     return {**found, "tries": tries}
 
 
