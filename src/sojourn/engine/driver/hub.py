@@ -282,19 +282,14 @@ class Hub(threading.Thread):
     def handle(self, sender: bytes, message: m.ToDriver) -> None:
         """Handle a message from an executor or outpost. To be called with `changed`."""
         if sender.startswith(OUTPOST.encode()):
-            if isinstance(message, m.Outpost):
-                self.outposts[message.machine] = sender, message
-            elif isinstance(message, m.Bye):
-                self.outposts = {k: v for k, v in self.outposts.items() if v[0] != sender}
+            self._from_outpost(sender, message)
             return
         if not sender.endswith(f"/{self.epoch}".encode()):
             if isinstance(message, m.Hello):  # of a start that has failed meanwhile
                 self.channel.send(sender, m.Finish())
             return
         if isinstance(message, m.HandedOver):
-            if (hello := self.members.get(sender)) is not None:
-                place = self.places[hello.vertex, hello.executor]
-                self.handover.heard(place, message, self.places)
+            self._hand_over(sender, message)
             return
         match message:
             case m.Hello():
@@ -340,6 +335,17 @@ class Hub(threading.Thread):
                 self.cuts[sender] = message
             case m.HasSaved():
                 self.saved[sender] = message
+
+    def _hand_over(self, sender: bytes, message: m.HandedOver) -> None:
+        if (hello := self.members.get(sender)) is not None:
+            place = self.places[hello.vertex, hello.executor]
+            self.handover.heard(place, message, self.places)
+
+    def _from_outpost(self, sender: bytes, message: m.ToDriver) -> None:
+        if isinstance(message, m.Outpost):
+            self.outposts[message.machine] = sender, message
+        elif isinstance(message, m.Bye):
+            self.outposts = {k: v for k, v in self.outposts.items() if v[0] != sender}
 
     def _join(self, sender: bytes, hello: m.Hello) -> None:
         """Let an executor take its place. If another one has it, Spark has begun a batch and put

@@ -385,7 +385,7 @@ class Workers:
         move.giver, move.more = worker, given.more
         move.into = move.into or move.to
         move.into.link.send(m.encode(given))
-        if not pieces:
+        if not pieces or (move.into.away and not given.more):
             self._arrived(given.shard, move)
 
     def took(self, shard: int) -> None:

@@ -1,0 +1,94 @@
+"""Shards are divided anew among an operator's executors while tuples flow, commits are made and
+processes die: every tuple counts once, in the order of its key."""
+
+import os
+import random
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from conftest import await_results, results
+from pyspark.sql import SparkSession
+from victims import executor
+
+import sojourn as sj
+from sojourn.engine.driver.states import read_state
+
+KEYS, SHARDS, EXECUTORS = 40, 24, 3
+
+
+class Count(sj.Operator):
+    """Counts by key, and keeps what is too large for one piece."""
+
+    def process(self, n: int) -> tuple[int, int]:
+        key = n % KEYS
+        count: int = self.state.get(key, 0) + 1
+        if count == 1 and key < 4:
+            self.state["large", key] = random.Random(key).randbytes(300_000)
+        self.state[key] = count
+        if count == 5:
+            self.state["gone", key] = key
+        if count == 9:
+            del self.state["gone", key]
+        return key, count
+
+
+def number(n: int) -> int:
+    return n
+
+
+def key_of(n: int) -> int:
+    return n % KEYS
+
+
+def topology(out: Path, count: int) -> sj.Topology:
+    t = sj.Topology("division")
+    numbers = t.source("numbers", sj.sources.paced(number, rate=400.0, count=count))
+    through = t.map("through", number, numbers, executors=2, processors=2)
+    counted = t.map(
+        "count", Count, through, key=key_of, shards=SHARDS, executors=EXECUTORS, processors=4
+    )
+    t.sink("out", sj.sinks.jsonl(str(out)), counted)
+    return t
+
+
+def tables(seed: int) -> Any:
+    draw = random.Random(seed)
+    while True:
+        yield [draw.randrange(EXECUTORS) for _ in range(SHARDS)]
+
+
+def check(out: Path, numbers: int) -> None:
+    found: dict[int, list[int]] = {}
+    for key, count in results(out):
+        found.setdefault(key, []).append(count)
+    wanted = Counter(n % KEYS for n in range(numbers))
+    assert found == {key: list(range(1, count + 1)) for key, count in wanted.items()}
+
+
+def test_shards_change_hands_while_tuples_flow(spark: SparkSession, tmp_path: Path) -> None:
+    out, many, draw = tmp_path / "out", 4000, tables(1)
+    made = topology(out, many)
+    with sj.start(
+        made, spark=spark, checkpoint=tmp_path / "checkpoint", settings={"commit": "500ms"}
+    ) as running:
+        await_results(running, out, 200)
+        for _ in range(6):
+            division = running.engine.divide("count", next(draw))
+            assert division.done.wait(60)
+            assert not division.failed
+            assert division.moved
+            assert running.await_commit(60)
+        nobody = running.engine.divide("count", [0] * SHARDS)  # the others have none
+        assert nobody.done.wait(60)
+        os.kill(executor(running, "count"), signal.SIGKILL)
+        assert running.await_commit(60)
+        again = running.engine.divide("count", next(draw))
+        assert again.done.wait(60)
+        running.wait()
+        assert running.restarts == 1
+    check(out, many)
+    kept = dict(read_state(tmp_path / "checkpoint", "count"))
+    assert {key for key in kept if isinstance(key, tuple)} == {("large", key) for key in range(4)}
+    assert kept[0] == many // KEYS
