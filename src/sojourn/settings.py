@@ -137,6 +137,14 @@ class EngineSettings(_Checked):
         "Length of a Spark batch. Its end commits and stalls tuples for up to half a second.",
         least=1.0,
     )
+    paradigm: str = _knob(
+        "paradigm",
+        "elastic|naive|resource-centric|static",
+        "elastic",
+        "How an operator with a key uses more or fewer processors. Elastic executors share them "
+        "out, where they cost least or, if naive, by chance. Or every executor has one processor: "
+        "then shards are divided anew among more or fewer of them, or nothing changes.",
+    )
     drain_s: float = _knob(
         "drain",
         "duration",

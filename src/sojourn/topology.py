@@ -27,6 +27,8 @@ _ON_ERROR: tuple[OnError, ...] = ("fail", "skip", "dead-letter")
 Key = Callable[[Any], Any]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 MAX_SHARDS = 65_536
+ONE_EACH = ("resource-centric", "static")
+"""Paradigms in which every executor of an operator with a key has one processor."""
 _ASYNC = 64  # tuples that a worker of an async operator handles at once, by default
 
 
@@ -81,6 +83,18 @@ class OperatorSpec:
     def most_processors(self) -> int | None:
         """The most processors it can use: with a key, one for each shard; else None, no limit."""
         return None if self.key is None else self.shards
+
+    @property
+    def is_divisible(self) -> bool:
+        """Whether its shards can be divided anew while it runs."""
+        return self.key is not None and self.concurrency == "process" and not self.chained
+
+    def bounds(self, paradigm: str) -> tuple[int, int | None]:
+        """The fewest and the most processors it can have. Where every executor has one, all that
+        have any are in use, or as many as are wanted."""
+        if paradigm not in ONE_EACH or not self.is_divisible:
+            return self.least_processors, self.most_processors
+        return (1 if paradigm == "resource-centric" else self.executors), self.executors
 
 
 @dataclass(frozen=True)

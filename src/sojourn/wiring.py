@@ -202,6 +202,7 @@ class Running:
                     advise=advise,
                     act_after_s=act_after_s,
                     journal=None if journal is None else Path(journal),
+                    paradigm=engine_settings.paradigm,
                 )
                 self._thread = threading.Thread(
                     target=self._control, name="sojourn-control", daemon=True
@@ -369,12 +370,13 @@ def control_loop(
     journal: Path | None = None,
     begin: Begin = in_a_thread,
     clock: Callable[[], float] = time.monotonic,
+    paradigm: str = "elastic",
 ) -> ControlLoop:
     """The control loop of a topology on any engine, with the negotiator of its machines. Without a
     pool there is this machine alone. `begin` and `clock` are for engines in virtual time."""
     return ControlLoop(
         engine,
-        shape_of(topology),
+        shape_of(topology, paradigm),
         settings,
         Negotiator(LocalPool() if pool is None else pool, begin),
         listeners,

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import await_results, results
 from pyspark.sql import SparkSession
 from victims import executor
@@ -51,6 +52,33 @@ def topology(out: Path, count: int) -> sj.Topology:
     )
     t.sink("out", sj.sinks.jsonl(str(out)), counted)
     return t
+
+
+def test_every_executor_has_one_processor_and_shards_are_divided_among_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    out, many = tmp_path / "out", 3000
+    t = sj.Topology("divided")
+    numbers = t.source("numbers", sj.sources.paced(number, rate=400.0, count=many))
+    counted = t.map("count", Count, numbers, key=key_of, shards=SHARDS, executors=3, processors=3)
+    t.sink("out", sj.sinks.jsonl(str(out)), counted)
+    settings = {"commit": "500ms", "paradigm": "resource-centric"}
+    with sj.start(t, spark=spark, settings=settings) as running:
+        await_results(running, out, 200)
+        for processors in (1, 3, 2):
+            running.resize({"count": processors})
+            while running.samples().vertices["count"].processors != processors:
+                assert running.await_commit(60)
+        with pytest.raises(sj.InputError, match="has 3 executors with one processor each; got 4"):
+            running.resize({"count": 4})
+        running.wait()
+        assert running.restarts == 0
+    check(out, many)
+
+
+def test_executors_must_be_as_many_as_processors(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(sj.InputError, match="executors=3 and processors=4; make both alike"):
+        sj.start(topology(tmp_path, 1), spark=spark, settings={"paradigm": "static"})
 
 
 def tables(seed: int) -> Any:

@@ -3,7 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
+from sojourn.engine.driver.division import Division
 from sojourn.engine.driver.placing import Placing
+from sojourn.engine.driver.repartitioning import Repartitioning
 from sojourn.engine.wire.layout import Place
 from sojourn.ports import Part
 from sojourn.shards import shares, shares_by_load
@@ -137,6 +139,76 @@ def test_a_split_that_was_asked_for_stays() -> None:
     for _ in range(5):
         made.look({"a": 8})
     assert hub.counts == {0: 1, 1: 7}
+
+
+class Divided:
+    """An operator of four executors whose shards are divided as asked."""
+
+    def __init__(self, paradigm: str = "resource-centric") -> None:
+        self.hub = FakeHub({"a": "x"}, set())
+        self.now = [shard % 4 for shard in range(16)]
+        self.asked: list[Division] = []
+        layout: Any = SimpleNamespace(of=lambda name: [Place(name, n, 0, 0) for n in range(4)])
+        self.placing = Repartitioning(
+            layout,
+            self.hub,  # type: ignore[arg-type]
+            {"a": True},
+            shards={"a": 16},
+            table=lambda _name, _shards: list(self.now),
+            divide=self.divide,
+            frozen=paradigm == "static",
+        )
+
+    def divide(self, name: str, table: list[int]) -> Division:
+        self.asked.append(Division(name, table))
+        return self.asked[-1]
+
+    def finish(self) -> list[int]:
+        division = self.asked[-1]
+        self.now = division.table
+        division.done.set()
+        return self.now
+
+    def look(self, wanted: int, shards: dict[int, int], at_s: float) -> None:
+        sample: Any = SimpleNamespace(shards=shards)
+        samples: Any = SimpleNamespace(time_s=at_s, vertices={"a": sample})
+        self.placing.look({"a": wanted}, samples)
+
+
+def test_shards_follow_the_number_of_processors_where_each_executor_has_one() -> None:
+    made = Divided()
+    made.placing.place({"a": 4})
+    assert made.hub.counts == dict.fromkeys(range(4), 1)
+    assert made.asked == []
+    made.placing.place({"a": 2})
+    made.placing.place({"a": 2})  # it is under way
+    assert len(made.asked) == 1
+    assert sorted(made.finish()) == [0] * 8 + [1] * 8
+    made.placing.place({"a": 3})
+    found = made.finish()
+    assert sorted(set(found)) == [0, 1, 2]
+    assert min(found.count(executor) for executor in range(3)) >= 5
+
+
+def test_shards_are_divided_anew_where_executors_are_unequally_busy() -> None:
+    made = Divided()
+    even = dict.fromkeys(range(16), 500)
+    made.look(4, even, 1.0)
+    assert made.asked == []
+    for second in range(2, 10):
+        made.look(4, {**even, 0: 2000, 4: 2000}, float(second))
+    assert len(made.asked) == 1
+    found = made.finish()
+    assert found[0] != found[4]
+    made.look(4, {**even, 0: 2000, 4: 2000}, 10.0)
+    assert len(made.asked) == 1
+
+
+def test_where_nothing_changes_nothing_does() -> None:
+    made = Divided("static")
+    made.placing.place({"a": 2})
+    made.look(4, {0: 5000, 1: 1}, 1.0)
+    assert made.asked == []
 
 
 def test_processors_by_load() -> None:

@@ -27,20 +27,17 @@ class Shape:
     start: Mapping[str, int]
 
 
-def shape_of(topology: Topology) -> Shape:
+def shape_of(topology: Topology, paradigm: str = "elastic") -> Shape:
     """Sinks have one processor, and a chain has those of its head."""
     topology = contracted(topology).without_broadcasts()
     operators = topology.operators
+    bounds = {name: spec.bounds(paradigm) for name, spec in operators.items()}
     return Shape(
         name=topology.name,
         known={name: kind_of(spec) for name, spec in topology.vertices.items()},
         limits=Limits(
-            minimum={name: spec.least_processors for name, spec in operators.items()},
-            maximum={
-                name: spec.most_processors
-                for name, spec in operators.items()
-                if spec.most_processors is not None
-            },
+            minimum={name: least for name, (least, _) in bounds.items()},
+            maximum={name: most for name, (_, most) in bounds.items() if most is not None},
             fixed=dict.fromkeys(topology.sinks, 1),
         ),
         start={name: spec.processors for name, spec in operators.items()},

@@ -9,6 +9,7 @@ may be elsewhere, which then get others; without that, the paper's fails where t
 
 import heapq
 import math
+import random
 from collections import deque
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -62,6 +63,37 @@ def assign(
         if phi >= highest:
             return Assignment(reason=f"{wanted} cores cannot be placed on {len(room)} machines")
         phi *= 2
+
+
+def by_chance(
+    needs: Mapping[Executor, Need[Machine]],
+    room: Mapping[Machine, int],
+    now: Mapping[Executor, Mapping[Machine, int]],
+    draw: random.Random,
+) -> Assignment[Executor, Machine]:
+    """The naive way, for comparison: who has too few gets any core that is free or surplus,
+    wherever it is."""
+    wanted = sum(need.cores for need in needs.values())
+    if wanted > sum(room.values()):
+        reason = f"{wanted} cores are needed, and there are {sum(room.values())}"
+        return Assignment(reason=reason)
+    free = dict(room)
+    found: dict[Executor, dict[Machine, int]] = {}
+    for name, need in needs.items():
+        has = [m for m, count in now.get(name, {}).items() for _ in range(count) if m in free]
+        draw.shuffle(has)
+        kept: list[Machine] = []
+        for machine in has[: need.cores]:
+            if free[machine]:
+                free[machine] -= 1
+                kept.append(machine)
+        found[name] = {machine: kept.count(machine) for machine in kept}
+    for name, need in needs.items():
+        while sum(found[name].values()) < need.cores:
+            machine = draw.choice([m for m, count in free.items() for _ in range(count)])
+            free[machine] -= 1
+            found[name][machine] = found[name].get(machine, 0) + 1
+    return Assignment(found)
 
 
 def cost(

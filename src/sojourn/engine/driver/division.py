@@ -43,7 +43,7 @@ class Divider:
     def table(self, vertex: str, shards: int) -> list[int]:
         """The executor of each shard of an operator."""
         executors = len(self.layout.of(vertex))
-        return self.tables.get(vertex) or [shard % executors for shard in range(shards)]
+        return list(self.tables.get(vertex) or (shard % executors for shard in range(shards)))
 
     def divide(self, division: Division, wait: Wait) -> bool:
         """Do it. Returns whether it was done; if not, the start must end, as some may be paused.

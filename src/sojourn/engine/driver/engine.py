@@ -4,6 +4,7 @@ anything. Driven by `Running`; the supervisor keeps its query running."""
 import contextlib
 import math
 import operator
+import random
 import secrets
 import shutil
 import tempfile
@@ -23,6 +24,7 @@ from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.interrupts import deferred
 from sojourn.engine.driver.outposts import Outposts
 from sojourn.engine.driver.placing import Placing
+from sojourn.engine.driver.repartitioning import Repartitioning
 from sojourn.engine.driver.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
 from sojourn.engine.spark.session import is_here, is_local, keep_jobs_on_interrupt, session
 from sojourn.engine.spark.task import sockets
@@ -31,7 +33,7 @@ from sojourn.engine.wire.layout import layout
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Allocation, Pressure, Samples
 from sojourn.settings import EngineSettings
-from sojourn.topology import Topology
+from sojourn.topology import ONE_EACH, Topology
 
 
 class SparkEngine:
@@ -47,6 +49,7 @@ class SparkEngine:
         max_sojourn_s: float | None = None,
     ) -> None:
         topology.check()
+        _check_paradigm(topology, settings.paradigm)
         self.heads = chained_to(topology)
         self.topology = topology = contracted(topology)
         self.layout = layout(topology)
@@ -83,14 +86,9 @@ class SparkEngine:
             self.hub = Hub(str(host), self.layout)
             self.hub.start()
             self.undo.callback(self.hub.end)
-            self.placing = Placing(
-                self.layout,
-                self.hub,
-                {name: spec.concurrency == "process" for name, spec in topology.operators.items()},
-                {name: spec.most_processors for name, spec in topology.operators.items()},
-            )
             rest_s = self._rest_s(max_sojourn_s)
             self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s, max_sojourn_s)
+            self.placing = self._placing()
             self.undo.callback(self._remove_directories)
             self.outposts = Outposts(self.supervisor, self.placing)
             self.undo.callback(self.outposts.close)
@@ -106,17 +104,34 @@ class SparkEngine:
         """Change the processors of some operators while the topology runs."""
         wanted = {name: self._checked(name, count) for name, count in allocation.items()}
         for name, asked in allocation.items():
-            self.placing.given.pop(name, None)
-            if isinstance(asked, Sequence):
-                self.placing.given[name] = list(asked)
+            self.placing.split(name, list(asked) if isinstance(asked, Sequence) else None)
         self.supervisor.wanted.update(wanted)
         self.placing.place(self.supervisor.wanted)
+
+    def _placing(self) -> Placing:
+        """How operators use processors."""
+        operators, paradigm = self.topology.operators, self.settings.paradigm
+        movable = {name: spec.concurrency == "process" for name, spec in operators.items()}
+        most = {name: spec.most_processors for name, spec in operators.items()}
+        if paradigm in ("elastic", "naive"):
+            chance = random.Random(0) if paradigm == "naive" else None
+            return Placing(self.layout, self.hub, movable, most, chance=chance)
+        return Repartitioning(
+            self.layout,
+            self.hub,
+            movable,
+            most,
+            shards={name: spec.shards for name, spec in operators.items() if spec.is_divisible},
+            table=self.supervisor.divider.table,
+            divide=self.divide,
+            frozen=paradigm == "static",
+        )
 
     def divide(self, name: str, table: Sequence[int]) -> Division:
         """Have each shard of an operator belong to the executor in the table. Meanwhile all that
         send to it pause. Returns at once; `done` is set when it is over."""
         spec = self.topology.operators[name]
-        if spec.key is None or spec.concurrency != "process":
+        if not spec.is_divisible:
             raise InputError(
                 f"divide: operator {name!r} must have a key, and workers that are processes; "
                 "others keep their shards where they are"
@@ -149,7 +164,7 @@ class SparkEngine:
         self.outposts.look()
         found = self.hub.samples(ANSWER_S, peek)
         if not peek:
-            self.placing.look(self.supervisor.wanted)
+            self.placing.look(self.supervisor.wanted, found)
         return replace(found, commits=self.committed)
 
     @property
@@ -265,12 +280,18 @@ class SparkEngine:
                 f"resize: operator {name!r} has {spec.executors} executors, and each needs at "
                 f"least 1 processor; got {asked!r}"
             )
-        if processors < spec.least_processors:
+        least, most = spec.bounds(self.settings.paradigm)
+        if processors < least:
             raise InputError(
-                f"resize: operator {name!r} needs at least {spec.least_processors} processors, "
+                f"resize: operator {name!r} needs at least {least} processors, "
                 f"one for each executor; got {processors}"
             )
-        if spec.most_processors is not None and processors > spec.most_processors:
+        if self.settings.paradigm in ONE_EACH and most is not None and processors > most:
+            raise InputError(
+                f"resize: operator {name!r} has {most} executors with one processor each; got "
+                f"{processors}"
+            )
+        if most is not None and processors > most:
             raise InputError(
                 f"resize: operator {name!r} has {spec.shards} shards, and each processor needs "
                 f"one; got {processors} processors"
@@ -317,6 +338,16 @@ def _stop_spark() -> None:
     context = SparkContext._active_spark_context
     if context is not None:
         context.stop()
+
+
+def _check_paradigm(topology: Topology, paradigm: str) -> None:
+    """Where every executor has one processor, an operator needs as many of these as of those."""
+    for name, spec in topology.operators.items() if paradigm in ONE_EACH else ():
+        if spec.is_divisible and spec.processors != spec.executors:
+            raise InputError(
+                f"operator {name!r}: with paradigm={paradigm} every executor has one processor; "
+                f"got executors={spec.executors} and processors={spec.processors}; make both alike"
+            )
 
 
 def _check_here(spark: SparkSession | None, master: str | None) -> None:

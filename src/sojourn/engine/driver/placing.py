@@ -1,13 +1,15 @@
 """Which executor has how many of its workers on which machine. Fed by what operators should have
 and by the machines there are; tells executors through the hub."""
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.wire.layout import Layout, Place
-from sojourn.placement.assignment import Need, assign
+from sojourn.placement.assignment import Need, assign, by_chance
 from sojourn.placement.balance import THETA, skew
+from sojourn.ports import Samples
 from sojourn.queueing.keyed import KeyedStation, useful
 from sojourn.queueing.split import divided
 from sojourn.queueing.station import Station
@@ -34,8 +36,16 @@ class Placing:
     states: dict[Place, int] = field(default_factory=dict)  # bytes
     hottest: dict[Place, float | None] = field(default_factory=dict)  # share of the busiest shard
     given: dict[str, list[int]] = field(default_factory=dict)  # by who asked for it, as a split
+    chance: random.Random | None = None  # to place by, the naive way
     counts: dict[str, list[int]] = field(default_factory=dict)  # of executors, as last told
     known: dict[str, list[Place]] = field(default_factory=dict)
+
+    def split(self, name: str, counts: list[int] | None) -> None:
+        """Give each executor of an operator so many processors from now on, or as many as it
+        needs."""
+        self.given.pop(name, None)
+        if counts is not None:
+            self.given[name] = counts
 
     def place(self, wanted: Mapping[str, int]) -> None:
         """Have operators use so many processors."""
@@ -53,7 +63,7 @@ class Placing:
             away = {m: n for m, n in self.has.get(place, {}).items() if m != home}
             self.hub.resize(place, count, away)
 
-    def look(self, wanted: Mapping[str, int]) -> None:
+    def look(self, wanted: Mapping[str, int], samples: Samples | None = None) -> None:  # noqa: ARG002
         """Take in what executors were busy with. If those of an operator are unequally busy, for
         sure and not by chance, give them other shares of its processors."""
         off = False
@@ -129,7 +139,11 @@ class Placing:
             )
             for place, need in needs.items()
         }
-        for place, of in assign(needs, open_room, now).cores.items():
+        if self.chance is not None:
+            assigned = by_chance(needs, open_room, now, self.chance)
+        else:
+            assigned = assign(needs, open_room, now)
+        for place, of in assigned.cores.items():
             for machine, count in of.items():
                 found[place][machine] = found[place].get(machine, 0) + count
         return found

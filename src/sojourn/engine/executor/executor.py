@@ -185,12 +185,18 @@ class ElasticExecutor:
             self.emitter.flush(self.receiver.task, self.workers.answer_soon)
             self.tracing.send()
             self._hold_back()
-            processors = self.workers.processors
+            processors = self.processors
             self._watch_queue(processors)
             if processors != self.meter.processors:
                 self.meter.employs(processors, time.monotonic())
             self.channel.receive(self._command)
             self.channel.read_monitor()
+
+    @property
+    def processors(self) -> int:
+        """Those in use. Where another executor has all shards, there is nothing to do for them."""
+        idle = self.spec.keyed and not self.workers.own_shards
+        return 0 if idle else self.workers.processors
 
     def _timeout(self) -> float | None:
         sends_at = self.emitter.due(self.credit.unasked, self.workers.answer_soon)

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 def report(executor: "ElasticExecutor", number: int) -> m.Report:
     """All sums so far, and how things stand now."""
     now, meter, workers = time.monotonic(), executor.meter, executor.workers
-    meter.employs(workers.processors, now)
+    processors = executor.processors
+    meter.employs(processors, now)
     chain = executor.spec.chain
     held = bool(executor.credit.waiting)
     return m.Report(
         vertex=executor.spec.place.vertex,
         executor=executor.spec.place.executor,
-        processors=workers.processors,
+        processors=processors,
         wanted=executor.wanted,
         queue=workers.waiting + workers.given,
         arrivals=meter.arrivals,

@@ -1,0 +1,82 @@
+"""The resource-centric way to use more or fewer processors, and the static one: every executor of
+an operator with a key has one processor. More processors are more executors that have shards. The
+shards of the whole operator are divided anew among them, also when some are busier than others.
+Here for comparison; operators without a key are as usual. Fed by what operators should have and by
+samples."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sojourn.engine.driver.division import Division
+from sojourn.engine.driver.placing import Placing
+from sojourn.placement.balance import THETA, balanced, imbalance, skew
+from sojourn.placement.loads import MEMORY_S
+from sojourn.ports import Samples
+
+
+def _none(_name: str, _shards: int) -> list[int]:
+    raise AssertionError("there is nobody to ask")
+
+
+@dataclass
+class Repartitioning(Placing):
+    """Who has which shards, and what each shard brings. If `frozen`, nothing ever changes."""
+
+    shards: Mapping[str, int] = field(default_factory=dict)
+    table: Callable[[str, int], list[int]] = _none
+    divide: Callable[[str, list[int]], Division] = Division
+    frozen: bool = False
+    lately: dict[str, dict[int, float]] = field(default_factory=dict)
+    under_way: dict[str, Division] = field(default_factory=dict)
+    before_s: float | None = None
+    divisions: list[Division] = field(default_factory=list)
+
+    def place(self, wanted: Mapping[str, int]) -> None:
+        """Have operators use so many processors."""
+        super().place({name: n for name, n in wanted.items() if name not in self.shards})
+        for name in self.shards:
+            for place in self.layout.of(name):
+                self.hub.resize(place, 1, {})
+            self._follow(name, wanted[name])
+
+    def look(self, wanted: Mapping[str, int], samples: Samples | None = None) -> None:
+        """Take in what came for each shard. If executors of an operator are unequally busy, for
+        sure and not by chance, divide its shards anew."""
+        super().look({name: n for name, n in wanted.items() if name not in self.shards})
+        assert samples is not None
+        seconds = 0.0 if self.before_s is None else samples.time_s - self.before_s
+        self.before_s = samples.time_s
+        for name in self.shards:
+            lately = self.lately.get(name, {})
+            sample = samples.vertices.get(name)
+            came = {} if sample is None or sample.shards is None else sample.shards
+            kept = max(0.0, 1 - max(0.0, seconds) / MEMORY_S)
+            self.lately[name] = {
+                shard: kept * lately.get(shard, 0.0) + came.get(shard, 0)
+                for shard in {*lately, *came}
+            }
+            self._follow(name, wanted[name])
+
+    def _follow(self, name: str, processors: int) -> None:
+        """Divide an operator's shards anew if it should have another number of executors, or if
+        these are out of balance."""
+        under_way = self.under_way.get(name)
+        if self.frozen or (under_way is not None and not under_way.done.is_set()):
+            return
+        table = self.table(name, self.shards[name])
+        used = sorted(set(table))
+        others = [e for e in range(len(self.layout.of(name))) if e not in used]
+        then = [*used, *others][:processors]
+        owned: dict[int, list[int]] = {executor: [] for executor in then}
+        homeless: list[int] = []
+        for shard, executor in enumerate(table):
+            owned.get(executor, homeless).append(shard)
+        loads = self.lately.get(name, {})
+        tuples = max(1.0, sum(loads.values()))
+        uneven = imbalance(owned, loads) > THETA + skew(len(then), tuples)
+        if then == used and not uneven:
+            return
+        for shard, executor in balanced(owned, loads, homeless):
+            table[shard] = executor
+        division = self.under_way[name] = self.divide(name, table)
+        self.divisions.append(division)
