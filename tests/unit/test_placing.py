@@ -196,13 +196,22 @@ def test_shards_are_divided_anew_where_executors_are_unequally_busy() -> None:
     made.look(4, even, 1.0)
     assert made.asked == []
     for second in range(2, 10):
-        made.look(4, {**even, 0: 2000, 4: 2000}, float(second))
+        made.look(4, {**even, 0: 1500, 4: 1500}, float(second))
     assert len(made.asked) == 1
-    loads = {**even, 0: 2000, 4: 2000}
+    loads = {**even, 0: 1500, 4: 1500}
     for second in range(10, 20):
         made.finish()
         made.look(4, loads, float(second))
     assert len(made.asked) <= 3
+    asked = len(made.asked)
+    made.look(4, {**even, 0: 9000}, 20.0)  # which no other table would help
+    made.finish()
+    for second in range(21, 30):
+        made.look(4, {**even, 0: 9000}, float(second))
+        made.finish()
+    assert len(made.asked) <= asked + 3
+    made.look(4, loads, 60.0)
+    made.finish()
     busy = [sum(n for s, n in loads.items() if made.now[s] == e) for e in range(4)]
     assert max(busy) <= 1.25 * sum(busy) / 4
 

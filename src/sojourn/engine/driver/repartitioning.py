@@ -76,7 +76,10 @@ class Repartitioning(Placing):
         uneven = imbalance(owned, loads) > THETA + skew(len(then), tuples)
         if then == used and not uneven:
             return
-        for shard, executor in balanced(owned, loads, homeless):
+        moves = list(balanced(owned, loads, homeless))
+        if not moves:  # it cannot be better
+            return
+        for shard, executor in moves:
             table[shard] = executor
         division = self.under_way[name] = self.divide(name, table)
         self.divisions.append(division)
