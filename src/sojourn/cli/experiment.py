@@ -37,7 +37,7 @@ def experiment(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Reproduce figures and tables of the papers. Says whether the papers' claims hold."""
-    known = sorted(p.stem for p in folder.glob("*.py") if p.stem.startswith(("drs_", "icdcs_")))
+    known = sorted(p.stem for p in folder.glob("*.py") if p.stem.startswith(("drs_", "elasticutor_", "icdcs_")))
     if not known:
         raise InputError(
             f"{folder}: has no experiments; run this in a clone of the project, or give --folder"

@@ -1,0 +1,342 @@
+"""The job as a flow: tuples are a liquid that runs through queues, in steps of a hundredth of a
+second. Good for sources that send as much as is taken; chance in arrivals and service is left out.
+
+What holds the sources back is the tightest of: an executor whose queue is full, its receiver, a
+machine's card, or an operator behind that takes no more."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sojourn.simulator.elastic.job import Setup
+from sojourn.simulator.elastic.placing import Move, Placing
+
+STEP_S = 0.01
+_MEMORY_S = 3.0  # of a shard's measured load
+_LOOKS = 10  # steps between two looks at how long tuples take
+_HALF = 0.5  # of a card that state may take while tuples need it
+_DRAINED = 1e-6  # tuples
+
+Flow = npt.NDArray[np.float64]
+
+
+@dataclass
+class Outcome:
+    """What was seen: tuples from outside that were served in each step, and from looks at each
+    core how long tuples took, with how many they stand for. Bytes of state that crossed machines,
+    and of tuples that went to cores of other machines and back."""
+
+    step_s: float
+    served: list[float] = field(default_factory=list)
+    looks: list[tuple[float, Flow, Flow]] = field(default_factory=list)  # time, seconds, tuples
+    came: float = 0.0  # tuples from outside
+    moves: int = 0
+    migrated: float = 0.0
+    remote: float = 0.0
+    pauses_s: list[float] = field(default_factory=list)  # of repartitionings
+
+    def rate(self, since_s: float, until_s: float) -> float:
+        """Tuples per second."""
+        some = self.served[round(since_s / self.step_s) : round(until_s / self.step_s)]
+        return sum(some) / (len(some) * self.step_s)
+
+    def rates(self, span_s: float) -> Flow:
+        """Over a sliding span, at the end of each step."""
+        width = round(span_s / self.step_s)
+        total = np.concatenate([[0.0], np.cumsum(self.served)])
+        found: Flow = (total[width:] - total[:-width]) / span_s
+        return found
+
+    def _weighted(self, since_s: float) -> tuple[Flow, Flow]:
+        seen = [(s, n) for at, s, n in self.looks if at >= since_s]
+        return np.concatenate([s for s, _ in seen]), np.concatenate([n for _, n in seen])
+
+    def mean_s(self, since_s: float = 0.0) -> float:
+        """How long tuples took."""
+        seconds, tuples = self._weighted(since_s)
+        return float((seconds * tuples).sum() / tuples.sum())
+
+    def percentile_s(self, percent: float, since_s: float = 0.0) -> float:
+        """How long so many of a hundred took at most."""
+        seconds, tuples = self._weighted(since_s)
+        order = np.argsort(seconds)
+        below = np.cumsum(tuples[order]) / tuples.sum()
+        return float(seconds[order][np.searchsorted(below, percent / 100)])
+
+
+class _Operator:
+    """The flow through one operator, shard by shard. A shard on its way holds what comes for it
+    until its label has passed what its old core has in hand, and its state has crossed."""
+
+    def __init__(self, setup: Setup, number: int) -> None:
+        self.keyed, self.number = setup.operators[number], number
+        self.shares = np.zeros(setup.shards)
+        self.queue = np.zeros(setup.shards)  # tuples
+        self.load = np.zeros(setup.shards)  # tuples per second, measured
+        self.moving = np.zeros(setup.shards, bool)
+        self.ready_s = np.zeros(setup.shards)  # when the label has passed
+        self.left = np.zeros(setup.shards)  # bytes that must cross
+        self.source = np.zeros(setup.shards, np.int64)  # machines
+        self.target = np.zeros(setup.shards, np.int64)
+        self.core_of = np.zeros(setup.shards, np.int64)
+        self.owner = np.zeros(setup.shards, np.int64)  # executors of this operator
+        self.to_executor = np.zeros(1)
+        self.able = np.zeros(setup.shards)  # tuples that can be served in a step
+        self.pause: _Pause | None = None
+        self.behind: list[_Operator] = []
+
+
+@dataclass
+class _Pause:
+    """A repartitioning: since when senders wait, until when they are told, and how many moved."""
+
+    began_s: float
+    moves: Sequence[Move]
+    told_s: float = math.inf
+
+
+class FlowRun:
+    """One run."""
+
+    def __init__(self, setup: Setup, offered: float = math.inf) -> None:
+        self.setup, self.offered = setup, offered
+        self.placing = Placing(setup)
+        self.operators = [_Operator(setup, number) for number in range(len(setup.operators))]
+        for operator in self.operators:
+            operator.behind = [
+                other for other in self.operators if other.keyed.behind == operator.keyed.name
+            ]
+        self.now_s, self.turn = 0.0, -1
+        self.passed = 0.0  # tuples from outside since the last decision
+        self.held_back = False
+        self.outcome = Outcome(STEP_S)
+        machines = setup.cluster.machines
+        self.state = np.zeros((2, machines))  # bytes of state in this step, out and in
+        self.used = np.zeros((2, machines))  # and of tuples in the last one
+        self.cards = np.zeros((2, machines))  # bytes for one tuple from outside
+        self.away = 0.0  # the same, to and from cores of other machines
+
+    def run(self, seconds: float) -> Outcome:
+        """Let time pass."""
+        period = round(self.setup.costs.period_s / STEP_S)
+        for step in range(round(seconds / STEP_S)):
+            turn = math.floor(self.now_s / self.setup.popularity.turn_s + 1e-9)
+            if turn != self.turn:
+                self.turn = turn
+                for operator in self.operators:
+                    operator.shares = self.setup.shard_shares(turn, operator.number)
+                    operator.shares *= operator.keyed.per_order
+                self._route()
+            if step and step % period == 0:
+                self._decide()
+            self._settle()
+            self._flow(step % _LOOKS == 0)
+            self.now_s += STEP_S
+        return self.outcome
+
+    # deciding
+
+    def _decide(self) -> None:
+        costs = self.setup.costs
+        rate = self.passed / costs.period_s
+        fresh = 1 - math.exp(-costs.period_s / _MEMORY_S)
+        for operator in self.operators:
+            operator.load += fresh * (rate * operator.shares - operator.load)
+        self.passed = 0.0
+        if all(operator.pause is None for operator in self.operators):
+            self._begin(self.placing.decide([o.load for o in self.operators], self.held_back))
+        self.held_back = False
+
+    def _begin(self, moves: Sequence[Move]) -> None:
+        """Carry moves out: each shard by itself, or all of an operator together."""
+        costs, machine = self.setup.costs, self.placing.machine
+        self.outcome.moves += len(moves)
+        for move in moves:
+            operator = self.operators[move.operator]
+            shard = move.shard
+            operator.left[shard] = move.bytes
+            operator.source[shard] = machine(move.source)
+            operator.target[shard] = machine(move.target)
+            if not self.setup.is_elastic:
+                continue
+            operator.ready_s[shard] = self.now_s + operator.keyed.cost_s + costs.sync_s
+            operator.moving[shard] = True
+        if not self.setup.is_elastic:
+            for operator in self.operators:
+                mine = [move for move in moves if move.operator == operator.number]
+                if mine:
+                    operator.pause = _Pause(self.now_s, mine)
+        if moves:
+            self._route()
+
+    def _senders(self, operator: _Operator) -> int:
+        """The executors that send to an operator; generators are on every machine."""
+        name = operator.keyed.behind
+        if name is None:
+            return self.setup.cluster.machines
+        names = [o.keyed.name for o in self.operators]
+        return sum(names[e.operator] == name for e in self.placing.executors)
+
+    def _settle(self) -> None:
+        """Go on with what is on its way."""
+        changed = False
+        for operator in self.operators:
+            if operator.moving.any():
+                due = np.nonzero(operator.moving & (operator.ready_s <= self.now_s))[0]
+                self._carry(operator, due)
+                done = due[operator.left[due] <= 0]
+                operator.moving[done] = False
+                changed |= len(done) > 0
+            pause, costs = operator.pause, self.setup.costs
+            if pause is None:
+                continue
+            if pause.told_s == math.inf:
+                if operator.queue.max() < _DRAINED:
+                    told_s = costs.pause_s + self._senders(operator) * costs.upstream_s
+                    pause.told_s = self.now_s + told_s
+            elif self.now_s >= pause.told_s:
+                moved = np.array([move.shard for move in pause.moves])
+                self._carry(operator, moved)
+                if (operator.left[moved] <= 0).all():
+                    operator.pause = None
+                    self.outcome.pauses_s.append(self.now_s - pause.began_s)
+                    changed = True
+        if changed:
+            self._route()
+
+    def _carry(self, operator: _Operator, shards: npt.NDArray[np.int64]) -> None:
+        """Let state cross. What crosses together shares the cards; where tuples need a card,
+        state gets half of it."""
+        crossing = shards[operator.left[shards] > 0]
+        if not len(crossing):
+            return
+        machines, whole = self.setup.cluster.machines, self.setup.cluster.bytes_per_s * STEP_S
+        out, into = np.maximum(whole - self.used, _HALF * whole) - self.state
+        source, target = operator.source[crossing], operator.target[crossing]
+        by_source = out[source] / np.bincount(source, minlength=machines)[source]
+        by_target = into[target] / np.bincount(target, minlength=machines)[target]
+        some = np.minimum(
+            operator.left[crossing], np.maximum(0.0, np.minimum(by_source, by_target))
+        )
+        operator.left[crossing] -= some
+        operator.left[crossing[operator.left[crossing] < 1]] = 0.0
+        self.state[0] += np.bincount(source, some, machines)
+        self.state[1] += np.bincount(target, some, machines)
+        self.outcome.migrated += float(some.sum())
+
+    # flowing
+
+    def _route(self) -> None:
+        """Work out anew where tuples go, and how many bytes one from outside makes on each card."""
+        setup, placing = self.setup, self.placing
+        machines, costs = setup.cluster.machines, setup.costs
+        self.cards[:] = 0.0
+        self.away = 0.0
+        elsewhere = 1 - 1 / machines
+        for operator in self.operators:
+            keyed = operator.keyed
+            mine = [e for e in placing.executors if e.operator == operator.number]
+            if operator.pause is None:  # else it drains as it was
+                operator.core_of = placing.core_of[operator.number].copy()
+                for number, executor in enumerate(mine):
+                    operator.owner[executor.shards] = number
+            operator.to_executor = np.bincount(operator.owner, operator.shares, len(mine))
+            homes = np.array([e.home for e in mine])
+            size_in = keyed.in_bytes + costs.frame_bytes
+            size_out = keyed.out_bytes + costs.frame_bytes if keyed.out_bytes else 0.0
+            at_home = np.bincount(homes, operator.to_executor, machines) * elsewhere
+            self.cards[0] += at_home * size_out
+            self.cards[1] += at_home * size_in
+            if keyed.behind is None:  # generators send from all machines
+                self.cards[0] += at_home.sum() * size_in / machines
+            home, there = homes[operator.owner], operator.core_of // setup.cluster.cores
+            away = np.where((home != there) & ~operator.moving, operator.shares, 0.0)
+            to, back = (np.bincount(place, away, machines) for place in (home, there))
+            self.cards[0] += to * size_in + back * size_out
+            self.cards[1] += back * size_in + to * size_out
+            self.away += float(away.sum()) * (size_in + size_out)
+
+    def _accepted(self, operator: _Operator) -> float:
+        """Tuples from outside per second that an operator has room for."""
+        if operator.pause is not None:
+            return 0.0
+        costs, to = self.setup.costs, operator.to_executor
+        waiting = np.bincount(operator.owner, operator.queue - operator.able, len(to))
+        room = (costs.max_queue - waiting) / STEP_S
+        used = to > 0
+        by_queue = (room[used] / to[used]).min()
+        return max(0.0, float(min(by_queue, 1 / (costs.receive_s * to.max()))))
+
+    def _flow(self, looks: bool) -> None:
+        cluster = self.setup.cluster
+        for operator in self.operators:
+            operator.able = self._able(operator)
+        accepted = {operator.number: self._accepted(operator) for operator in self.operators}
+        free = cluster.bytes_per_s - self.state / STEP_S
+        by_card = float((free / np.maximum(self.cards, 1e-12)).min())
+        self.state[:] = 0.0
+        first = self.operators[0]
+        rate = max(0.0, min(self.offered, by_card, accepted[first.number]))
+        self.held_back |= rate < self.offered
+        self.used = self.cards * rate * STEP_S
+        self.outcome.served.append(self._pass(first, rate, accepted))
+        self.passed += rate * STEP_S
+        self.outcome.came += rate * STEP_S
+        self.outcome.remote += rate * STEP_S * self.away
+        if looks and rate > 0:
+            self._look(rate)
+
+    def _able(self, operator: _Operator) -> Flow:
+        """Tuples of each shard that its core can serve in a step."""
+        waits = np.where(operator.moving, 0.0, operator.queue)
+        cores = self.setup.cluster.all_cores
+        by_core = np.bincount(operator.core_of, waits, cores)
+        share = np.minimum(1.0, STEP_S / operator.keyed.cost_s / np.maximum(by_core, 1e-12))
+        found: Flow = waits * share[operator.core_of]
+        return found
+
+    def _pass(self, operator: _Operator, rate: float, accepted: Mapping[int, float]) -> float:
+        """Let tuples come to an operator, at a rate of those from outside, and what it makes of
+        them to those behind. Returns how many of those from outside were served."""
+        operator.queue += operator.shares * (rate * STEP_S)
+        able = self._able(operator)
+        total, each = float(able.sum()), operator.keyed.per_order
+        most = min((accepted[o.number] for o in operator.behind), default=math.inf)
+        most *= each * STEP_S
+        if total > most:
+            able *= most / total
+            total = most
+        operator.queue -= able
+        for other in operator.behind:
+            self._pass(other, total / each / STEP_S, accepted)
+        return total / each
+
+    def _look(self, rate: float) -> None:
+        """How long tuples that come now will take: at the first operator, and at the slowest of
+        those behind it."""
+        first = self.operators[0]
+        seconds, tuples = self._takes(first)
+        later = [self._takes(operator) for operator in first.behind]
+        more = max((float((s * n).sum() / n.sum()) for s, n in later), default=0.0)
+        self.outcome.looks.append((self.now_s, seconds + more, tuples * rate * STEP_S * _LOOKS))
+
+    def _takes(self, operator: _Operator) -> tuple[Flow, Flow]:
+        """Seconds at each core and for the shards on their way, and their shares of tuples."""
+        cores, cost_s = self.setup.cluster.all_cores, operator.keyed.cost_s
+        moving = operator.moving
+        flowing = np.where(moving, 0.0, operator.shares)
+        to_core = np.bincount(operator.core_of, flowing, cores)
+        waits = np.bincount(operator.core_of, operator.queue, cores)
+        used = to_core > 0
+        seconds, tuples = (waits[used] + 1) * cost_s, to_core[used]
+        if moving.any():
+            shards = np.nonzero(moving)[0]
+            left_s = np.maximum(0.0, operator.ready_s[shards] - self.now_s)
+            left_s += operator.left[shards] / self.setup.cluster.bytes_per_s
+            left_s += (waits[operator.core_of[shards]] + 1) * cost_s
+            seconds = np.append(seconds, left_s)
+            tuples = np.append(tuples, operator.shares[shards])
+        return seconds, tuples

@@ -1,0 +1,289 @@
+"""Which core serves which shard, and how each paradigm changes that. Fed with the measured load of
+every shard; what it decides is carried out by `flow` or `tuples`. Pure, but for what it remembers.
+
+All paradigms have the same model and the same balancing. Static changes nothing. Resource-centric
+gives every core an executor of its own, and repartitions a whole operator. The executor-centric
+ones have executors that share out cores: elastic by `placement/assignment.py`, naive by chance."""
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sojourn.placement.assignment import Need, assign
+from sojourn.placement.balance import balanced, imbalance
+from sojourn.queueing.allocation import Plan, min_processors
+from sojourn.queueing.network import Network
+from sojourn.queueing.station import Station
+from sojourn.shards import shares_by_load
+from sojourn.simulator.elastic.job import Setup, Shares
+
+_LEAST = 1e-9  # tuples per second
+_AMPLE = 5.0  # times the service time: the target of a visit
+
+
+@dataclass(frozen=True)
+class Move:
+    """A shard goes from one core to another, with its state if that is on another machine."""
+
+    operator: int
+    shard: int
+    source: int
+    target: int
+    bytes: float
+
+
+@dataclass
+class Executor:
+    """Of an operator: where it is at home, which cores it has, and which shards are its own."""
+
+    operator: int
+    home: int
+    shards: list[int]
+    cores: list[int] = field(default_factory=list)
+
+
+class Placing:
+    """The cores of a cluster and the shards of a job."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.draw = random.Random(setup.seed)
+        self.executors: list[Executor] = []
+        self.core_of = [np.zeros(setup.shards, np.int64) for _ in setup.operators]
+        self.phi = setup.phi
+        if setup.is_elastic:
+            self._start_elastic()
+        else:
+            self._start_fixed()
+
+    # at the start
+
+    def _start_fixed(self) -> None:
+        """A core for every executor, of machines in turn; operators get as many as their work
+        takes."""
+        setup = self.setup
+        work = [o.cost_s * o.per_order for o in setup.operators]
+        counts = shares_by_load(setup.usable, work)
+        free = iter(self._in_turn())
+        for operator, count in enumerate(counts):
+            cores = [next(free) for _ in range(count)]
+            owned: list[list[int]] = [[] for _ in cores]
+            for shard in range(setup.shards):
+                owned[shard % count].append(shard)
+                self.core_of[operator][shard] = cores[shard % count]
+            for core, shards in zip(cores, owned, strict=True):
+                self.executors.append(Executor(operator, self.machine(core), shards, [core]))
+
+    def _start_elastic(self) -> None:
+        setup = self.setup
+        free = iter(self._in_turn())
+        for operator in range(len(setup.operators)):
+            for number in range(setup.executors):
+                shards = list(range(number, setup.shards, setup.executors))
+                core = next(free)
+                self.executors.append(Executor(operator, self.machine(core), shards, [core]))
+                self.core_of[operator][shards] = core
+
+    def _in_turn(self) -> list[int]:
+        """The cores that may be used: one of each machine in turn."""
+        cluster = self.setup.cluster
+        found = [
+            machine * cluster.cores + core
+            for core in range(cluster.cores)
+            for machine in range(cluster.machines)
+        ]
+        return [core for core in found if core < self.setup.usable]
+
+    def machine(self, core: int) -> int:
+        """Where a core is."""
+        return core // self.setup.cluster.cores
+
+    @property
+    def room(self) -> dict[int, int]:
+        """The cores of each machine that may be used."""
+        found: dict[int, int] = {}
+        for core in self._in_turn():
+            found[self.machine(core)] = found.get(self.machine(core), 0) + 1
+        return found
+
+    # while it runs
+
+    def decide(self, loads: Sequence[Shares], held_back: bool) -> list[Move]:
+        """What to move, from the tuples per second of every shard, and whether sources were held
+        back, so that more would have come. It counts as done from now on."""
+        if self.setup.paradigm == "static":
+            return []
+        if self.setup.paradigm == "resource-centric":
+            return self._repartition(loads)
+        wanted = self.needed(loads, held_back)
+        before = [list(e.cores) for e in self.executors]
+        if self.setup.paradigm == "elastic":
+            self._assign(wanted, loads)
+        else:
+            self._by_chance(wanted)
+        moves = []
+        for executor, had in zip(self.executors, before, strict=True):
+            moves += self._balance(executor, loads[executor.operator], executor.cores != had)
+        return moves
+
+    def needed(self, loads: Sequence[Shares], held_back: bool = False) -> list[int]:
+        """The cores that each executor needs, by the queueing model. Where all together are too
+        few, each gets its share."""
+        setup = self.setup
+        rates = [float(loads[e.operator][e.shards].sum()) for e in self.executors]
+        costs = [setup.operators[e.operator].cost_s for e in self.executors]
+        plan = None if held_back else self._fewest(rates, costs, loads)
+        if plan is not None and plan.feasible and plan.processors <= setup.usable:
+            return [plan.allocation[str(number)] for number in range(len(rates))]
+        work = [rate * cost_s for rate, cost_s in zip(rates, costs, strict=True)]
+        return shares_by_load(setup.usable, work)
+
+    def _fewest(self, rates: list[float], costs: list[float], loads: Sequence[Shares]) -> Plan:
+        """Program 8 over executors, each an M/M/k station."""
+        operators = self.setup.operators
+        stations = {
+            str(number): Station(max(rate, _LEAST), 1 / cost_s)
+            for number, (rate, cost_s) in enumerate(zip(rates, costs, strict=True))
+        }
+        outside = sum(
+            float(load.sum()) for load, o in zip(loads, operators, strict=True) if o.behind is None
+        )
+        visit_s = sum(o.cost_s * o.per_order for o in operators)
+        return min_processors(Network(stations, max(outside, _LEAST)), _AMPLE * visit_s)
+
+    def _assign(self, wanted: Sequence[int], loads: Sequence[Shares]) -> None:
+        """By algorithm 1, with its mends."""
+        needs, now = {}, {}
+        for number, (executor, count) in enumerate(zip(self.executors, wanted, strict=True)):
+            operator = self.setup.operators[executor.operator]
+            rate = float(loads[executor.operator][executor.shards].sum())
+            intensity = rate * (operator.in_bytes + operator.out_bytes) / count
+            state = operator.shard_bytes * len(executor.shards)
+            needs[number] = Need(executor.home, count, state, intensity)
+            now[number] = self._by_machine(executor)
+        found = assign(needs, self.room, now, self.setup.phi)
+        if not found.cores:
+            return
+        self.phi = found.phi
+        self._carry_out({number: dict(cores) for number, cores in found.cores.items()})
+
+    def _by_chance(self, wanted: Sequence[int]) -> None:
+        """Whoever has too few gets cores that are free or surplus, wherever they are."""
+        taken = {core for executor in self.executors for core in executor.cores}
+        pool = [core for core in self._in_turn() if core not in taken]
+        for executor, count in zip(self.executors, wanted, strict=True):
+            while len(executor.cores) > count:
+                given = executor.cores.pop(self.draw.randrange(len(executor.cores)))
+                pool.append(given)
+        for executor, count in zip(self.executors, wanted, strict=True):
+            while len(executor.cores) < count and pool:
+                executor.cores.append(pool.pop(self.draw.randrange(len(pool))))
+
+    def _carry_out(self, wanted: Mapping[int, Mapping[int, int]]) -> None:
+        """Have every executor use so many cores of each machine; it keeps what it can."""
+        free: dict[int, list[int]] = {}
+        taken = {core for executor in self.executors for core in executor.cores}
+        for core in self._in_turn():
+            if core not in taken:
+                free.setdefault(self.machine(core), []).append(core)
+        for number, executor in enumerate(self.executors):
+            has = self._by_machine(executor)
+            for machine, count in has.items():
+                surplus = count - wanted[number].get(machine, 0)
+                for core in [c for c in executor.cores if self.machine(c) == machine][::-1]:
+                    if surplus > 0:
+                        surplus -= 1
+                        executor.cores.remove(core)
+                        free.setdefault(machine, []).append(core)
+        for number, executor in enumerate(self.executors):
+            has = self._by_machine(executor)
+            for machine, count in wanted[number].items():
+                for _ in range(count - has.get(machine, 0)):
+                    executor.cores.append(free[machine].pop(0))
+
+    def _by_machine(self, executor: Executor) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for core in executor.cores:
+            found[self.machine(core)] = found.get(self.machine(core), 0) + 1
+        return found
+
+    def _balance(self, executor: Executor, loads: Shares, changed: bool) -> list[Move]:
+        """Spread the executor's shards over its cores."""
+        core_of = self.core_of[executor.operator]
+        owned: dict[int, list[int]] = {core: [] for core in executor.cores}
+        homeless = []
+        for shard in executor.shards:
+            core = int(core_of[shard])
+            if core in owned:
+                owned[core].append(shard)
+            else:
+                homeless.append(shard)
+        by_shard = {shard: float(loads[shard]) for shard in executor.shards}
+        if not changed and not homeless and imbalance(owned, by_shard) <= self.setup.theta:
+            return []
+        found = balanced(owned, by_shard, homeless, self.setup.theta)
+        return self._moved(executor.operator, found)
+
+    def _repartition(self, loads: Sequence[Shares]) -> list[Move]:
+        """Of every operator that is out of balance: spread its shards over all its cores. Which
+        operator has how many cores follows the load."""
+        setup = self.setup
+        work = [
+            float(load.sum()) * o.cost_s for load, o in zip(loads, setup.operators, strict=True)
+        ]
+        if not sum(work):
+            return []
+        wanted = shares_by_load(setup.usable, work)
+        cores = [
+            [e.cores[0] for e in self.executors if e.operator == number]
+            for number in range(len(setup.operators))
+        ]
+        off = any(
+            len(mine) < count / setup.theta for mine, count in zip(cores, wanted, strict=True)
+        )
+        free: list[int] = []
+        if off:
+            for mine, count in zip(cores, wanted, strict=True):
+                while len(mine) > count:
+                    free.append(mine.pop())
+            for mine, count in zip(cores, wanted, strict=True):
+                while len(mine) < count:
+                    mine.append(free.pop())
+        moves = []
+        for number, mine in enumerate(cores):
+            owned: dict[int, list[int]] = {core: [] for core in mine}
+            homeless = []
+            for shard, core in enumerate(self.core_of[number].tolist()):
+                if core in owned:
+                    owned[core].append(shard)
+                else:
+                    homeless.append(shard)
+            by_shard = dict(enumerate(loads[number].tolist()))
+            if off or imbalance(owned, by_shard) > setup.theta:
+                found = balanced(owned, by_shard, homeless, setup.theta)
+                moves += self._moved(number, found)
+        self.executors = [
+            Executor(number, self.machine(core), [], [core])
+            for number, mine in enumerate(cores)
+            for core in mine
+        ]
+        for executor in self.executors:
+            core_of = self.core_of[executor.operator]
+            executor.shards = np.nonzero(core_of == executor.cores[0])[0].tolist()
+        return moves
+
+    def _moved(self, operator: int, found: Iterable[tuple[int, int]]) -> list[Move]:
+        """Moves, of which each shard has at most one: its last."""
+        core_of, setup = self.core_of[operator], self.setup
+        moves = []
+        for shard, target in dict(found).items():
+            source = int(core_of[shard])
+            if source == target:
+                continue
+            away = self.machine(source) != self.machine(target)
+            size = setup.operators[operator].shard_bytes if away else 0.0
+            moves.append(Move(operator, shard, source, target, size))
+            core_of[shard] = target
+        return moves
