@@ -14,6 +14,8 @@ import typer
 
 from sojourn.errors import InputError
 
+_PAPERS = ("drs_", "elasticutor_", "icdcs_")
+
 
 def experiment(
     names: Annotated[
@@ -37,7 +39,7 @@ def experiment(
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Reproduce figures and tables of the papers. Says whether the papers' claims hold."""
-    known = sorted(p.stem for p in folder.glob("*.py") if p.stem.startswith(("drs_", "elasticutor_", "icdcs_")))
+    known = sorted(p.stem for p in folder.glob("*.py") if p.stem.startswith(_PAPERS))
     if not known:
         raise InputError(
             f"{folder}: has no experiments; run this in a clone of the project, or give --folder"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from sojourn.simulator.elastic.job import Setup
+from sojourn.simulator.elastic.job import Setup, summed
 from sojourn.simulator.elastic.placing import Move, Placing
 
 STEP_S = 0.01
@@ -223,8 +223,8 @@ class FlowRun:
         )
         operator.left[crossing] -= some
         operator.left[crossing[operator.left[crossing] < 1]] = 0.0
-        self.state[0] += np.bincount(source, some, machines)
-        self.state[1] += np.bincount(target, some, machines)
+        self.state[0] += summed(source, some, machines)
+        self.state[1] += summed(target, some, machines)
         self.outcome.migrated += float(some.sum())
 
     # flowing
@@ -243,18 +243,18 @@ class FlowRun:
                 operator.core_of = placing.core_of[operator.number].copy()
                 for number, executor in enumerate(mine):
                     operator.owner[executor.shards] = number
-            operator.to_executor = np.bincount(operator.owner, operator.shares, len(mine))
+            operator.to_executor = summed(operator.owner, operator.shares, len(mine))
             homes = np.array([e.home for e in mine])
             size_in = keyed.in_bytes + costs.frame_bytes
             size_out = keyed.out_bytes + costs.frame_bytes if keyed.out_bytes else 0.0
-            at_home = np.bincount(homes, operator.to_executor, machines) * elsewhere
+            at_home = summed(homes, operator.to_executor, machines) * elsewhere
             self.cards[0] += at_home * size_out
             self.cards[1] += at_home * size_in
             if keyed.behind is None:  # generators send from all machines
                 self.cards[0] += at_home.sum() * size_in / machines
             home, there = homes[operator.owner], operator.core_of // setup.cluster.cores
             away = np.where((home != there) & ~operator.moving, operator.shares, 0.0)
-            to, back = (np.bincount(place, away, machines) for place in (home, there))
+            to, back = (summed(place, away, machines) for place in (home, there))
             self.cards[0] += to * size_in + back * size_out
             self.cards[1] += back * size_in + to * size_out
             self.away += float(away.sum()) * (size_in + size_out)
@@ -264,7 +264,7 @@ class FlowRun:
         if operator.pause is not None:
             return 0.0
         costs, to = self.setup.costs, operator.to_executor
-        waiting = np.bincount(operator.owner, operator.queue - operator.able, len(to))
+        waiting = summed(operator.owner, operator.queue - operator.able, len(to))
         room = (costs.max_queue - waiting) / STEP_S
         used = to > 0
         by_queue = (room[used] / to[used]).min()
@@ -293,7 +293,7 @@ class FlowRun:
         """Tuples of each shard that its core can serve in a step."""
         waits = np.where(operator.moving, 0.0, operator.queue)
         cores = self.setup.cluster.all_cores
-        by_core = np.bincount(operator.core_of, waits, cores)
+        by_core = summed(operator.core_of, waits, cores)
         share = np.minimum(1.0, STEP_S / operator.keyed.cost_s / np.maximum(by_core, 1e-12))
         found: Flow = waits * share[operator.core_of]
         return found
@@ -328,8 +328,8 @@ class FlowRun:
         cores, cost_s = self.setup.cluster.all_cores, operator.keyed.cost_s
         moving = operator.moving
         flowing = np.where(moving, 0.0, operator.shares)
-        to_core = np.bincount(operator.core_of, flowing, cores)
-        waits = np.bincount(operator.core_of, operator.queue, cores)
+        to_core = summed(operator.core_of, flowing, cores)
+        waits = summed(operator.core_of, operator.queue, cores)
         used = to_core > 0
         seconds, tuples = (waits[used] + 1) * cost_s, to_core[used]
         if moving.any():

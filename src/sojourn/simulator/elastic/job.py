@@ -15,6 +15,11 @@ Paradigm = Literal["static", "resource-centric", "naive", "elastic"]
 PARADIGMS: tuple[Paradigm, ...] = get_args(Paradigm)
 
 
+def summed(places: npt.NDArray[np.int64], values: Shares, count: int) -> Shares:
+    """The sum of the values at each of so many places."""
+    return np.bincount(places, values, count).astype(np.float64)
+
+
 @dataclass(frozen=True)
 class Keyed:
     """An operator with a key: the CPU time of a tuple, its bytes and those of what it makes of it,
@@ -129,7 +134,4 @@ class Setup:
 
     def shard_shares(self, turn: int, operator: int) -> Shares:
         """Of all tuples of an operator, by shard."""
-        found: Shares = np.bincount(
-            self.shard_of_key(operator), self.popularity.shares(turn), self.shards
-        )
-        return found
+        return summed(self.shard_of_key(operator), self.popularity.shares(turn), self.shards)
