@@ -6,6 +6,7 @@ none is fitted to the paper's figures. What the paper does not say is chosen: so
 much as is taken, an executor may have 10 000 tuples waiting, and a decision is made every
 second."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,9 +47,45 @@ def micro(
     )
 
 
-def ran(setup: Setup, seconds_: float) -> Outcome:
-    """As many tuples as are taken, for so long."""
-    return FlowRun(setup).run(seconds_)
+EVENTS = (
+    "moving average",
+    "composite index",
+    "vwap",
+    "volume",
+    "spread",
+    "volatility",
+    "price alarm",
+    "volume spike",
+    "large trade",
+    "fast move",
+    "halt on limit",
+)
+SSE_NOTES = (
+    "virtual time, as a flow; 32 machines of 8 cores with 1 Gb/s each; orders of 96 bytes take the "
+    "transactor 1 ms, every second one makes a trade of 160 bytes, which takes each of the eleven "
+    "operators behind it 0.1 ms; 16 executors an operator, as twelve times 32 would need more "
+    "cores than there are; 1500 stocks by zipf 0.4, so that none alone needs more than a core, "
+    "drawn anew six times a minute; sources send as much as is taken"
+)
+
+
+def sse(paradigm: Paradigm, **more: Any) -> Setup:
+    """The stock exchange of §5.4."""
+    transactor = Keyed("transactor", 0.001, 96.0, 160.0)
+    behind = [Keyed(name, 0.0001, 160.0, 0.0, 4096.0, 0.5, "transactor") for name in EVENTS]
+    return Setup(
+        operators=(transactor, *behind),
+        popularity=Popularity(keys=1500, zipf=0.4, shuffles=6.0),
+        paradigm=paradigm,
+        executors=16,
+        shards=4096,
+        **more,
+    )
+
+
+def ran(setup: Setup, seconds_: float, offered: float = math.inf) -> Outcome:
+    """As many tuples as are taken, or as are offered, for so long."""
+    return FlowRun(setup, offered).run(seconds_)
 
 
 def rate(outcome: Outcome) -> float:

@@ -1,0 +1,53 @@
+"""Elasticutor fig. 16: throughput and mean latency of the stock exchange over time, under four
+paradigms.
+
+Claims: the executor-centric ones about double the throughput and have a latency lower by one or two
+orders of magnitude; naive and elastic are close to each other.
+
+Rule: elastic carries at least 1.7 times what static and what resource-centric do, at a tenth of
+the mean latency of each or less, and naive at least 0.8 times what elastic does."""
+
+from typing import Any
+
+import numpy as np
+from lab import Finding, Lab
+from paradigms import ENGINES, SSE_NOTES, WARM_S, ran, rate, seconds, sse
+
+from sojourn.simulator.elastic.job import PARADIGMS
+
+__all__ = ["ENGINES", "NOTES"]
+NOTES = SSE_NOTES
+
+
+def run(lab: Lab) -> Finding:
+    """All four."""
+    outcomes = {p: ran(sse(p), seconds(lab)) for p in PARADIGMS}
+    rates = {p: rate(outcome) for p, outcome in outcomes.items()}
+    means = {p: outcome.mean_s(WARM_S) for p, outcome in outcomes.items()}
+    others = ("static", "resource-centric")
+    more = [rates["elastic"] / rates[p] for p in others]
+    less = [means[p] / means["elastic"] for p in others]
+    close = rates["naive"] / rates["elastic"]
+    holds = min(more) >= 1.7 and min(less) >= 10 and close >= 0.8
+    verdict = (
+        f"elastic carries {more[0]:.2f} times what static does and {more[1]:.2f} times what "
+        f"resource-centric does, at 1/{less[0]:.0f} and 1/{less[1]:.0f} of their latency"
+    )
+    rows = [
+        ("throughput, elastic over static", "about 2", f"{more[0]:.2f}"),
+        ("throughput, elastic over resource-centric", "about 2", f"{more[1]:.2f}"),
+        ("mean latency, static over elastic", "10 to 100", f"{less[0]:.1f}"),
+        ("mean latency, resource-centric over elastic", "10 to 100", f"{less[1]:.1f}"),
+        ("throughput, naive over elastic", "close to 1", f"{close:.2f}"),
+    ]
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for paradigm, outcome in outcomes.items():
+            by_second = outcome.rates(1.0)
+            times = 1.0 + np.arange(len(by_second)) * outcome.step_s
+            axes.plot(times, by_second / 1e3, label=paradigm, lw=1)
+        axes.set(xlabel="seconds", ylabel="thousand orders/s", ylim=(0, None))
+        axes.legend()
+
+    return Finding({"per_second": rates, "mean_s": means}, rows, verdict, bool(holds), draw)
