@@ -13,7 +13,7 @@ import numpy as np
 from lab import Finding, Lab
 from paradigms import ENGINES, SSE_NOTES, WARM_S, ran, rate, seconds, sse
 
-from sojourn.simulator.elastic.job import PARADIGMS
+from sojourn.simulator.elastic.job import PARADIGMS, Paradigm
 
 __all__ = ["ENGINES", "NOTES"]
 NOTES = SSE_NOTES
@@ -24,7 +24,7 @@ def run(lab: Lab) -> Finding:
     outcomes = {p: ran(sse(p), seconds(lab)) for p in PARADIGMS}
     rates = {p: rate(outcome) for p, outcome in outcomes.items()}
     means = {p: outcome.mean_s(WARM_S) for p, outcome in outcomes.items()}
-    others = ("static", "resource-centric")
+    others: tuple[Paradigm, ...] = ("static", "resource-centric")
     more = [rates["elastic"] / rates[p] for p in others]
     less = [means[p] / means["elastic"] for p in others]
     close = rates["naive"] / rates["elastic"]

@@ -129,6 +129,7 @@ class Node:
             "epoch": 1,
             "queue_bytes": 1 << 20,
             "directory": folder,
+            "tables": {},
         }
         for field, value in given.items():
             object.__setattr__(spec, field, value)
