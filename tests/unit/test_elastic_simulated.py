@@ -29,15 +29,21 @@ SMALL = Setup(
     executors=2,
     shards=1024,
 )
-LARGE = Setup(popularity=Popularity(shuffles=6))
+LARGE = Setup(popularity=Popularity(shuffles=6), costs=Costs(max_queue=1000))
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
-def test_the_flow_agrees_with_single_tuples(paradigm: Paradigm) -> None:
-    setup = replace(SMALL, paradigm=paradigm)
-    flow, tuples = FlowRun(setup).run(10.0), TupleRun(setup, 20_000).run(10.0)
-    assert flow.rate(2, 10) == pytest.approx(tuples.rate(2, 10), rel=0.06)
-    assert flow.percentile_s(99, 2) == pytest.approx(tuples.percentile_s(99, 2), rel=0.15)
+def test_the_flow_agrees_with_single_tuples_on_four_machines(paradigm: Paradigm) -> None:
+    setup = replace(
+        SMALL,
+        paradigm=paradigm,
+        cluster=Cluster(machines=4),
+        costs=Costs(max_queue=1000),
+        executors=4,
+    )
+    flow, tuples = FlowRun(setup, 60_000).run(14.0), TupleRun(setup, 60_000).run(14.0)
+    assert flow.rate(6, 14) == pytest.approx(tuples.rate(6, 14), rel=0.05)
+    assert flow.percentile_s(99, 6) == pytest.approx(tuples.percentile_s(99, 6), rel=0.15)
     assert bool(flow.moves) == bool(tuples.moves) == (paradigm != "static")
 
 
@@ -48,7 +54,7 @@ def test_what_comes_is_served_or_waits(paradigm: Paradigm) -> None:
     outcome = flow.run(5.0)
     waits = float(flow.operators[0].queue.sum())
     assert outcome.came == pytest.approx(sum(outcome.served) + waits)
-    assert outcome.came > 0.8 * 5 * 9000.0
+    assert 0.5 * 5 * 9000.0 < outcome.came <= 5 * 9000.0
     assert waits <= 16 * SMALL.costs.max_queue
     tuples = TupleRun(setup, 9000.0)
     outcome = tuples.run(2.0)
