@@ -36,6 +36,7 @@ class Part:
     moved: int = 0
     sync_s: float = 0.0
     moving_s: float = 0.0
+    used: bool = True  # whether it has something to do
 
     @property
     def intensity(self) -> float:

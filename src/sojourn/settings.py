@@ -145,6 +145,13 @@ class EngineSettings(_Checked):
         "out, where they cost least or, if naive, by chance. Or every executor has one processor: "
         "then shards are divided anew among more or fewer of them, or nothing changes.",
     )
+    regroup_s: float = _knob(
+        "regroup",
+        "duration",
+        600.0,
+        "How often executors that have outgrown their machine are split, and idle ones merged. The "
+        "operator's senders pause for that. Never, if 0.",
+    )
     drain_s: float = _knob(
         "drain",
         "duration",

@@ -76,6 +76,25 @@ def test_every_executor_has_one_processor_and_shards_are_divided_among_them(
     check(out, many)
 
 
+def test_idle_executors_become_one(spark: SparkSession, tmp_path: Path) -> None:
+    out, many = tmp_path / "out", 4000
+    settings = {"commit": "500ms", "regroup": "1s"}
+    with sj.start(topology(out, many), spark=spark, settings=settings) as running:
+        await_results(running, out, 200)
+        used = EXECUTORS
+        while used > 1:
+            assert running.await_commit(60)
+            parts = running.samples().vertices["count"].parts
+            used = sum(part.used for part in parts)
+        assert sum(part.processors > 0 for part in parts) == 1
+        running.resize({"count": 1})
+        while running.samples().vertices["count"].processors != 1:
+            assert running.await_commit(60)
+        running.wait()
+        assert running.restarts == 0
+    check(out, many)
+
+
 def test_executors_must_be_as_many_as_processors(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(sj.InputError, match="executors=3 and processors=4; make both alike"):
         sj.start(topology(tmp_path, 1), spark=spark, settings={"paradigm": "static"})

@@ -12,7 +12,7 @@ from sojourn.control.model import modelled
 from sojourn.control.policies import POLICIES
 from sojourn.control.remember import adopted, after_start, remembered
 from sojourn.control.situation import ACTING, Action, Change, Decision, Limits, Memory, Situation
-from sojourn.ports import Pressure, Samples
+from sojourn.ports import Pressure, Sample, Samples
 from sojourn.settings import ControlSettings
 from sojourn.topology import Topology, kind_of
 
@@ -42,6 +42,12 @@ def shape_of(topology: Topology, paradigm: str = "elastic") -> Shape:
         ),
         start={name: spec.processors for name, spec in operators.items()},
     )
+
+
+def _least(usual: int, sample: Sample | None) -> int:
+    """The fewest processors of an operator: one for each executor that has shards."""
+    parts = () if sample is None else sample.parts
+    return min(usual, sum(part.used for part in parts)) if len(parts) > 1 else usual
 
 
 @dataclass(frozen=True)
@@ -123,7 +129,8 @@ class Controller:
         """Make one decision. Unless it is only advice, its allocation is wanted from now on.
         `pressures` are why the tick does not wait for the end of the interval."""
         shape, settings, now_s = self.shape, self.settings, samples.time_s
-        limits = replace(shape.limits, capacity=capacity)
+        least = {n: _least(k, samples.vertices.get(n)) for n, k in shape.limits.minimum.items()}
+        limits = replace(shape.limits, capacity=capacity, minimum=least)
         before = self.memory
         if samples.starts != before.starts:
             before = after_start(before, samples.starts)

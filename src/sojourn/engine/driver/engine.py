@@ -24,6 +24,7 @@ from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.interrupts import deferred
 from sojourn.engine.driver.outposts import Outposts
 from sojourn.engine.driver.placing import Placing
+from sojourn.engine.driver.regrouping import Regrouping
 from sojourn.engine.driver.repartitioning import Repartitioning
 from sojourn.engine.driver.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
 from sojourn.engine.spark.session import is_here, is_local, keep_jobs_on_interrupt, session
@@ -89,6 +90,14 @@ class SparkEngine:
             rest_s = self._rest_s(max_sojourn_s)
             self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s, max_sojourn_s)
             self.placing = self._placing()
+            elastic = settings.paradigm not in ONE_EACH
+            self.regrouping = Regrouping(
+                self.placing,
+                self._divisible,
+                self.supervisor.divider.table,
+                self.divide,
+                settings.regroup_s if elastic else 0.0,
+            )
             self.undo.callback(self._remove_directories)
             self.outposts = Outposts(self.supervisor, self.placing)
             self.undo.callback(self.outposts.close)
@@ -115,17 +124,30 @@ class SparkEngine:
         most = {name: spec.most_processors for name, spec in operators.items()}
         if paradigm in ("elastic", "naive"):
             chance = random.Random(0) if paradigm == "naive" else None
-            return Placing(self.layout, self.hub, movable, most, chance=chance)
+            return Placing(self.layout, self.hub, movable, most, used=self._used, chance=chance)
         return Repartitioning(
             self.layout,
             self.hub,
             movable,
             most,
-            shards={name: spec.shards for name, spec in operators.items() if spec.is_divisible},
+            shards=self._divisible,
             table=self.supervisor.divider.table,
             divide=self.divide,
             frozen=paradigm == "static",
         )
+
+    @property
+    def _divisible(self) -> dict[str, int]:
+        """The shards of operators that can be divided anew."""
+        operators = self.topology.operators
+        return {name: spec.shards for name, spec in operators.items() if spec.is_divisible}
+
+    def _used(self, name: str) -> set[int]:
+        """The executors of an operator that have shards; all, if it has none."""
+        spec = self.topology.operators[name]
+        if spec.key is None:
+            return set(range(spec.executors))
+        return set(self.supervisor.divider.table(name, spec.shards))
 
     def divide(self, name: str, table: Sequence[int]) -> Division:
         """Have each shard of an operator belong to the executor in the table. Meanwhile all that
@@ -165,6 +187,7 @@ class SparkEngine:
         found = self.hub.samples(ANSWER_S, peek)
         if not peek:
             self.placing.look(self.supervisor.wanted, found)
+            self.regrouping.look(found)
         return replace(found, commits=self.committed)
 
     @property
@@ -281,6 +304,7 @@ class SparkEngine:
                 f"least 1 processor; got {asked!r}"
             )
         least, most = spec.bounds(self.settings.paradigm)
+        least = min(least, len(self._used(name)))
         if processors < least:
             raise InputError(
                 f"resize: operator {name!r} needs at least {least} processors, "

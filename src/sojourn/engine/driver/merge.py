@@ -93,6 +93,7 @@ def part(change: Change) -> Part:
         round(change.of("moved")),
         change.of("sync_s") / max(1, moves),
         change.of("moving_s") / max(1, moves),
+        change.now.owns != 0,
     )
 
 

@@ -2,7 +2,7 @@
 and by the machines there are; tells executors through the hub."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sojourn.engine.driver.hub import Hub
@@ -36,6 +36,7 @@ class Placing:
     states: dict[Place, int] = field(default_factory=dict)  # bytes
     hottest: dict[Place, float | None] = field(default_factory=dict)  # share of the busiest shard
     given: dict[str, list[int]] = field(default_factory=dict)  # by who asked for it, as a split
+    used: Callable[[str], Collection[int]] | None = None  # executors that have shards
     chance: random.Random | None = None  # to place by, the naive way
     counts: dict[str, list[int]] = field(default_factory=dict)  # of executors, as last told
     known: dict[str, list[Place]] = field(default_factory=dict)
@@ -49,12 +50,13 @@ class Placing:
 
     def place(self, wanted: Mapping[str, int]) -> None:
         """Have operators use so many processors."""
-        self.counts = {name: self._split(name, count) for name, count in wanted.items()}
-        counts = {
+        self.counts = {name: self._shared(name, count) for name, count in wanted.items()}
+        shared = {
             place: share
             for name, found in self.counts.items()
-            for place, share in zip(self._places(name), found, strict=True)
+            for place, share in zip(self._all(name), found, strict=True)
         }
+        counts = {place: share for place, share in shared.items() if share}
         homes = {place: hello.machine for place, hello in self.hub.hellos().items()}
         known = self.room is not None and all(place in homes for place in counts)
         self.has = self._assigned(counts, homes) if known else {}
@@ -62,6 +64,8 @@ class Placing:
             home = homes.get(place)
             away = {m: n for m, n in self.has.get(place, {}).items() if m != home}
             self.hub.resize(place, count, away)
+        for place in shared.keys() - counts.keys():
+            self.hub.resize(place, 1, {})  # it has nothing to do, and is ready for shards
 
     def look(self, wanted: Mapping[str, int], samples: Samples | None = None) -> None:  # noqa: ARG002
         """Take in what executors were busy with. If those of an operator are unequally busy, for
@@ -80,22 +84,35 @@ class Placing:
             if name in self.given:
                 continue
             if len(places) > 1 and all(self.loads.get(place) for place in places):
-                has = self.counts.get(name) or shares(processors, len(places))
+                has = [n for n in self.counts.get(name, ()) if n] or shares(processors, len(places))
+                if len(has) != len(places):  # shards have changed hands
+                    off = True
+                    continue
                 now, then = (self._busiest(name, c) for c in (has, self._split(name, processors)))
                 off |= now > (THETA + skew(len(places), max(1.0, tuples / _FRESH))) * then
         if off:
             self.place(wanted)
 
-    def _places(self, name: str) -> list[Place]:
+    def _all(self, name: str) -> list[Place]:
         if name not in self.known:
             self.known[name] = self.layout.of(name)
         return self.known[name]
 
-    def _split(self, name: str, processors: int) -> list[int]:
-        """An operator's processors, by executor: as asked for; else so that tuples wait least, as
-        far as it is known what each has to do."""
+    def _places(self, name: str) -> list[Place]:
+        """The executors that have something to do."""
+        used = None if self.used is None else self.used(name)
+        return [place for place in self._all(name) if used is None or place.executor in used]
+
+    def _shared(self, name: str, processors: int) -> list[int]:
+        """The processors of all executors, none for those that have nothing to do."""
         if name in self.given:
             return self.given[name]
+        found = dict(zip(self._places(name), self._split(name, processors), strict=True))
+        return [found.get(place, 0) for place in self._all(name)]
+
+    def _split(self, name: str, processors: int) -> list[int]:
+        """An operator's processors, by executor that has something to do: so that tuples wait
+        least, as far as it is known what each has to do."""
         places = self._places(name)
         if len(places) < 2 or not all(self.loads.get(place) for place in places):
             return shares(processors, len(places))

@@ -49,6 +49,7 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         away=Counter(worker.machine for worker in workers.all if worker.machine),
         bytes_in=meter.bytes_in,
         bytes_out=executor.emitter.bytes_ever,
+        owns=len(workers.own_shards) if executor.spec.keyed else -1,
         state=sum(size for _, size in executor.commits.files),
         moves=workers.moved.count,
         moved=workers.moved.bytes,

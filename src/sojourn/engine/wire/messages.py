@@ -345,6 +345,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     away: dict[str, int] = {}  # workers on other machines
     bytes_in: int = 0
     bytes_out: int = 0
+    owns: int = -1  # shards; below 0 without a key
     state: int = 0  # bytes of the files that keep it
     moves: int = 0  # of shards between workers
     moved: int = 0  # bytes of their state
