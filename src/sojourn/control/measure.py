@@ -43,6 +43,7 @@ class OperatorMeasure:
     arrivals: int = 0
     together: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     executors: Mapping[int, int] | None = None  # if several, with the tuples that came for each
+    hottest: Mapping[int, float] = field(default_factory=dict)  # share of each one's busiest shard
 
 
 class Table(NamedTuple):
@@ -259,6 +260,7 @@ def _operator(sample: Sample, together: bool = True) -> OperatorMeasure:
         arrivals=sample.arrivals,
         together=_together(sample) if together else {},
         executors={p.executor: p.arrivals for p in sample.parts} if len(sample.parts) > 1 else None,
+        hottest={p.executor: p.hottest for p in sample.parts if p.hottest},
     )
 
 

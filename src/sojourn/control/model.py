@@ -134,9 +134,10 @@ def _executor(
         return Station(rate, station.service_rate, scv / executors, station.service_scv)
     if share < 1:
         scv = 1 + share * (scv - 1)
-    own = [n for shard, n in operator.shards.items() if shard % executors == executor]
-    arrivals = share * operator.arrivals
-    hot = _hot(own, arrivals)
+    if executors == 1:
+        hot = _hot(operator.shards.values(), operator.arrivals)
+    else:
+        hot = (operator.hottest[executor],) if executor in operator.hottest else ()
     return KeyedStation(rate, station.service_rate, scv, station.service_scv, hot)
 
 

@@ -83,6 +83,7 @@ def smoothed(
             if settings.percentile is None
             else _products(past, name, by_tuples[:, place]),
             executors=executors,
+            hottest=last.hottest,
         )
     entering = {
         to: mean_of((m.entering.get(to, 0.0), weight) for m, weight in load) or 0.0

@@ -207,9 +207,21 @@ class Station:
             came = np.bincount(self.home, shards, self.executors).astype(int).tolist()
             seats = np.bincount(self.lane_home, minlength=self.executors).tolist()
         return tuple(
-            Part(executor, processors, n, n * each_s / interval_s if interval_s > 0 else 0.0)
+            Part(
+                executor,
+                processors,
+                n,
+                n * each_s / interval_s if interval_s > 0 else 0.0,
+                hottest=self._hottest(executor, n) if self.keyed else None,
+            )
             for executor, (processors, n) in enumerate(zip(seats, came, strict=True))
         )
+
+    def _hottest(self, executor: int, came: int) -> float:
+        """The share of an executor's busiest shard, as far as it is more than chance."""
+        shards = self.counts.shards
+        most = 0 if shards is None else int(shards[self.home == executor].max(initial=0))
+        return most / came if most >= SEEN else 0.0
 
     def seat(self, seats: list[list[Seat]], now_s: float, ready_s: float, move_s: float) -> None:
         """Place workers, per executor. A shard whose state moves to another machine can be served

@@ -194,5 +194,5 @@ def _merged(name: str, changes: list[Change]) -> Sample:
 
 
 def _busiest(changes: list[Change]) -> dict[int, int]:
-    """A shard belongs to one executor."""
-    return {shard: count for change in changes for shard, count in change.shards.items()}
+    """Of all executors. A shard that has changed hands may have come to two of them."""
+    return dict(sum((change.shards for change in changes), Counter[int]()))

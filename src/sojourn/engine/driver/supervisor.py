@@ -94,6 +94,7 @@ class Supervisor(threading.Thread):
         self.relocations: deque[Relocation] = deque()
         self.divider = Divider(plan.layout, hub)
         self.divisions: deque[Division] = deque()
+        self.one_at_a_time = threading.Lock()  # a commit, or shards that change hands
 
     def run(self) -> None:
         """Keep the query running until told to stop, or until restarts do not help."""
@@ -130,6 +131,10 @@ class Supervisor(threading.Thread):
                 self.error = f"{type(error).__name__}: {error}"
         finally:
             self.started.set()
+            while self.divisions:
+                division = self.divisions.popleft()
+                division.failed = "the topology has ended"
+                division.done.set()
 
     def _slots_may_come(self) -> bool:
         """Whether to keep waiting for task slots. When a machine is lost, Spark still counts its
@@ -262,7 +267,9 @@ class Supervisor(threading.Thread):
 
     def _divide(self, division: Division) -> None:
         """Divide an operator's shards anew. If that fails, the start cannot go on as it is."""
-        if not self.divider.divide(division, self._wait):
+        with self.one_at_a_time:
+            done = self.divider.divide(division, self._wait)
+        if not done:
             division.failed = "the topology failed meanwhile"
             if not self._cannot_go_on:
                 division.failed = f"the shards of {division.vertex!r} did not change hands in time"
@@ -298,7 +305,8 @@ class Supervisor(threading.Thread):
     def commit(self, hold: bool = False, last: bool = False, timeout_s: float = _COMMIT_S) -> bool:
         """Make a commit. Returns whether it was made; it is not if the topology fails meanwhile."""
         began = time.monotonic()
-        made = self.committer.commit(self.epochs[-1], self._wait, hold, last, timeout_s)
+        with self.one_at_a_time:
+            made = self.committer.commit(self.epochs[-1], self._wait, hold, last, timeout_s)
         if not made and not self._cannot_go_on:
             with self.hub.changed:
                 late = f"commit {self.committer.record.number + 1} was not made in {timeout_s:g} s"

@@ -1,0 +1,159 @@
+"""Elasticutor fig. 8 and 9: what it takes to move a shard, elastic (between workers of an executor)
+and resource-centric (between executors of an operator): to synchronise, by the number of executors
+upstream, and to hand over the state, by its size. On Spark, within one machine.
+
+Claims: to synchronise takes elastic about 2 ms whatever there is upstream, and resource-centric two
+to three orders of magnitude more, growing with it; the state takes long only from 32 MB on.
+
+Rule: to synchronise takes elastic at most 5 ms in the median, and with 16 upstream at most twice
+what it takes with 1, or 1 ms more; with 16 upstream it takes resource-centric at least ten times as
+long as elastic; 32 MB take at least ten times as long as 32 KB. On one machine two to three orders
+may not appear, because messages take microseconds here."""
+
+import statistics
+import time
+from typing import Any
+
+from lab import Finding, Lab
+
+import sojourn as sj
+
+ENGINES = ("spark",)
+NOTES = (
+    "two cores; the operator sleeps 2 ms a tuple, 200 tuples a second, 64 shards; elastic: its "
+    "workers change between 2 and 4; resource-centric: its executors between 2 and 4; states from "
+    "32 KB to 32 MB a shard with 8 shards, and 1 executor upstream"
+)
+UPSTREAM = (1, 2, 4, 8, 16)
+STATES = {"32 KB": 32 << 10, "1 MB": 1 << 20, "8 MB": 8 << 20, "32 MB": 32 << 20}
+RATE = 200.0
+
+
+class Keep(sj.Operator):
+    """Sleeps, counts, and keeps bytes for the first key of a shard."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def process(self, n: int) -> int:
+        time.sleep(0.002)
+        if self.size and "kept" not in self.state:
+            self.state["kept"] = bytes(self.size)
+        count: int = self.state.get(n, 0) + 1
+        self.state[n] = count
+        return count
+
+
+def numbered(n: int) -> int:
+    """A value."""
+    return n % 512
+
+
+def same(n: int) -> int:
+    """It passes."""
+    return n
+
+
+def forget(_value: Any) -> None:
+    """Nobody wants it."""
+
+
+def topology(upstream: int, size: int, shards: int, executors: int) -> sj.Topology:
+    """numbers → through → keep → out."""
+    t = sj.Topology("moves")
+    numbers = t.source("numbers", sj.sources.paced(numbered, rate=RATE))
+    through = t.map("through", same, numbers, executors=upstream, processors=upstream)
+    kept = t.map(
+        "keep",
+        Keep(size),
+        through,
+        key=same,
+        shards=shards,
+        executors=executors,
+        processors=max(2, executors),
+    )
+    t.sink("out", sj.sinks.call(forget), kept)
+    return t
+
+
+def elastic(lab: Lab, upstream: int, size: int, shards: int, turns: int) -> tuple[float, float]:
+    """Milliseconds to synchronise a move, and from then on, in the median of the turns."""
+    sync, beyond = [], []
+    with sj.start(topology(upstream, size, shards, 1), spark=lab.session()) as running:
+        lab.let_pass(running, 4.0)
+        running.samples()
+        for turn in range(turns):
+            running.resize({"keep": 4 if turn % 2 == 0 else 2})
+            lab.let_pass(running, 1.0)
+            for part in running.samples().vertices["keep"].parts:
+                if part.moves:
+                    sync.append(part.sync_s * 1e3)
+                    beyond.append(part.moving_s * 1e3)
+    return statistics.median(sync), statistics.median(beyond)
+
+
+def divided(lab: Lab, upstream: int, size: int, shards: int, turns: int) -> tuple[float, float]:
+    """The same for a division, whose senders all pause until it is over; the second figure is for
+    one shard."""
+    sync, beyond = [], []
+    made = topology(upstream, size, shards, 4)
+    settings = {"paradigm": "resource-centric"}
+    with sj.start(made, spark=lab.session(), settings=settings) as running:
+        lab.let_pass(running, 4.0)
+        for turn in range(turns):
+            count = 2 if turn % 2 == 0 else 4
+            table = [shard % count for shard in range(shards)]
+            division = running.engine.divide("keep", table)
+            division.done.wait(60)
+            if division.moved:
+                sync.append(division.drained_s * 1e3)
+                beyond.append(division.moved_s * 1e3 / division.moved)
+            lab.let_pass(running, 1.0)
+    return statistics.median(sync), statistics.median(beyond)
+
+
+def run(lab: Lab) -> Finding:
+    """Both figures, both ways."""
+    turns = 6 if lab.quick else 20
+    syncs = {
+        "elastic": [elastic(lab, n, 32 << 10, 64, turns)[0] for n in UPSTREAM],
+        "resource-centric": [divided(lab, n, 32 << 10, 64, turns)[0] for n in UPSTREAM],
+    }
+    states = {
+        "elastic": [elastic(lab, 1, size, 8, turns)[1] for size in STATES.values()],
+        "resource-centric": [divided(lab, 1, size, 8, turns)[1] for size in STATES.values()],
+    }
+    one, many = syncs["elastic"][0], syncs["elastic"][-1]
+    ratio = syncs["resource-centric"][-1] / many
+    large = states["elastic"][-1] / states["elastic"][0]
+    flat = many <= max(2 * one, one + 1)
+    holds = max(syncs["elastic"]) <= 5 and flat and ratio >= 10 and large >= 10
+    verdict = (
+        f"to synchronise takes elastic {one:.1f} ms with 1 and {many:.1f} ms with 16 upstream, "
+        f"resource-centric {ratio:.0f} times as long; 32 MB take {large:.0f} times as long as 32 KB"
+    )
+    last = len(UPSTREAM) - 1
+    rows = [
+        ("synchronising, elastic, 1 upstream, ms", "about 2", f"{one:.2f}"),
+        ("synchronising, elastic, 16 upstream, ms", "about 2", f"{many:.2f}"),
+        (
+            "synchronising with 16 upstream, resource-centric over elastic",
+            "100 to 1000",
+            f"{syncs['resource-centric'][last] / many:.0f}",
+        ),
+        ("32 KB of state, elastic, ms", "little", f"{states['elastic'][0]:.2f}"),
+        ("32 MB of state, elastic, ms", "much", f"{states['elastic'][-1]:.0f}"),
+        ("32 MB of state, resource-centric, ms", "slightly more", f"{states['resource-centric'][-1]:.0f}"),
+    ]
+
+    def draw(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        for paradigm in syncs:
+            left.plot(UPSTREAM, syncs[paradigm], "o-", label=paradigm)
+            right.plot([size / 1024 for size in STATES.values()], states[paradigm], "o-", label=paradigm)
+        left.set(xlabel="executors upstream", ylabel="ms to synchronise", yscale="log")
+        right.set(xlabel="KB a shard", ylabel="ms to hand over", xscale="log", yscale="log")
+        left.legend()
+
+    figures = {"upstream": UPSTREAM, "sync_ms": syncs, "states": list(STATES), "move_ms": states}
+    return Finding(figures, rows, verdict, bool(holds), draw)
