@@ -34,7 +34,7 @@ class Repartitioning(Placing):
     def place(self, wanted: Mapping[str, int]) -> None:
         """Have operators use so many processors."""
         super().place({name: n for name, n in wanted.items() if name not in self.shards})
-        for name in self.shards:
+        for name in self.shards.keys() & wanted.keys():
             for place in self.layout.of(name):
                 self.hub.resize(place, 1, {})
             self._follow(name, wanted[name])
