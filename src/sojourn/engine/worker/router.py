@@ -35,10 +35,10 @@ class Router:
     def send(self, results: Sequence[Any], root: int | None) -> int:
         """Address each value along every route that takes it, and gather the tuples made. Returns
         what `gather` does. If one value cannot be sent, none is."""
-        # Most operators have one receiver, and most of their tuples one result and no trace.
+        # Most operators have one receiver, and most of their tuples one result.
         if not results:
             return 0
-        if self.only is None or root is not None or len(results) != 1:
+        if self.only is None or len(results) != 1:
             return self.gather(self.addressed(results), root)
         value = results[0]
         if isinstance(value, Output):
@@ -53,9 +53,13 @@ class Router:
             shard = key_hash(route.key(value)) % route.shards
             group = self._group(number, shard % route.executors)
             group.shards.append(shard)
+        made = 0
+        if root is not None:
+            made = self.ids.getrandbits(63)
+            group.traces.append(Trace(len(group.payloads), root, made))
         group.payloads.append(payload)
         self.bytes += len(payload)
-        return 0
+        return made
 
     def addressed(self, results: Sequence[Any]) -> list[Tuple]:
         """The addressed tuples of some values, to be gathered later."""
