@@ -17,6 +17,8 @@ def shares_by_load(processors: int, loads: Sequence[float], most: int | None = N
     heap = [(-load, place) for place, load in enumerate(loads)]
     heapq.heapify(heap)
     for _ in range(processors - len(loads)):
+        if not heap:
+            break
         place = heap[0][1]
         found[place] += 1
         if most is not None and found[place] >= most:

@@ -57,7 +57,7 @@ def topology(out: Path, count: int) -> sj.Topology:
 def test_every_executor_has_one_processor_and_shards_are_divided_among_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    out, many = tmp_path / "out", 3000
+    out, many = tmp_path / "out", 4000
     t = sj.Topology("divided")
     numbers = t.source("numbers", sj.sources.paced(number, rate=400.0, count=many))
     counted = t.map("count", Count, numbers, key=key_of, shards=SHARDS, executors=3, processors=3)
@@ -71,8 +71,9 @@ def test_every_executor_has_one_processor_and_shards_are_divided_among_them(
                 assert running.await_commit(60)
         with pytest.raises(sj.InputError, match="has 3 executors with one processor each; got 4"):
             running.resize({"count": 4})
-        running.wait()
-        assert running.restarts == 0
+        os.kill(executor(running, "count"), signal.SIGKILL)
+        running.wait()  # with fewer processors than executors
+        assert running.restarts == 1
     check(out, many)
 
 

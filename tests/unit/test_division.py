@@ -11,10 +11,12 @@ from test_worker import Count, serving, work
 from test_workers import Rig as WorkersRig
 from test_workers import keyed_bundle, rigged
 
+from sojourn.engine.driver.handover import Handover
 from sojourn.engine.driver.record import Record
 from sojourn.engine.executor.workers import Worker
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Trace
+from sojourn.engine.wire.layout import Place
 from sojourn.engine.worker import store
 from sojourn.engine.worker.code import OperatorCode, Shared
 from sojourn.engine.worker.state import State
@@ -99,6 +101,66 @@ def test_a_shard_leaves_for_another_executor_in_pieces() -> None:
         assert sorted(made.workers.own_shards) == [0, 1, 2]
         assert made.workers.may_cut
         assert made.workers.idle
+
+
+def test_a_shard_that_is_on_its_way_already_goes_on_to_the_other_executor() -> None:
+    with rigged(keyed=True, shards=2) as made:
+        made.workers.resize(1)
+        (old,) = made.workers.all
+        made.ready(old)
+        made.workers.resize(2)
+        new = made.workers.all[1]
+        made.ready(new)
+        (shard,) = made.workers.moves
+        away, link = other()
+        made.workers.release(shard, away)
+        assert made.of(old).heard() == [m.TakeShard(shard)], "one label only"
+        assert (old.shards, new.shards) == (1, 0)
+        made.workers.taken(old, m.GiveShard(shard, b"state"))
+        assert link.told == [m.GiveShard(shard, b"state")]
+        assert shard not in made.workers.owner
+        assert made.workers.may_cut
+        made.workers.resize(1)
+        assert made.workers.processors == 1
+
+
+def test_what_waits_for_a_shard_stays_behind_its_label() -> None:
+    with rigged(keyed=True, shards=2) as made:
+        made.workers.resize(1)
+        (old,) = made.workers.all
+        made.ready(old)
+        made.workers.put(keyed_bundle((b"a", 0), (b"b", 1), (b"c", 1)))
+        away, _ = other()
+        made.workers.release(1, away)
+        assert made.of(old).heard() == [m.Work([b"a"], [0], []), m.TakeShard(1)]
+        assert [item[0] for item in made.workers.queued()] == [b"b", b"c"]
+
+
+def test_shards_are_released_a_few_at_a_time_and_what_is_late_does_not_count() -> None:
+    sent: list[tuple[Place, m.ToExecutor]] = []
+    giver, taker = Place("count", 0, 1, 0), Place("count", 1, 1, 1)
+    said = Handover(lambda place, message: sent.append((place, message)))
+    places = {("count", 0): giver, ("count", 1): taker}
+    said.begin(2)
+    said.heard(giver, m.Drained(1), places)
+    said.heard(giver, m.Paused(1, [(0, False, 9)]), places)
+    assert not said.drained
+    assert not said.paused
+    said.heard(giver, m.Drained(2), places)
+    assert said.drained == {giver}
+    said.release(giver, [(shard, 1) for shard in range(40)])
+    said.release(taker, [])
+    (place, first), *_ = sent
+    assert place == giver
+    assert isinstance(first, m.Release)
+    for shard in range(40):
+        assert sum(len(r.shards) for _, r in sent if isinstance(r, m.Release)) <= shard + 16
+        said.heard(taker, m.Landed(shard), places)
+    released = [pair for _, r in sent if isinstance(r, m.Release) for pair in r.shards]
+    assert released == [(shard, 1) for shard in range(40)]
+    said.heard(giver, m.Carry("count", 1, 3, b"x", True), places)
+    said.heard(taker, m.Carried(3), places)
+    assert [place for place, _ in sent[-2:]] == [taker, giver]
 
 
 @pytest.mark.parametrize("pieces", [1, 3])

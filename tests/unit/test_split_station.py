@@ -76,6 +76,14 @@ def test_too_few_processors_follow_the_loads() -> None:
     assert divided(busy, 1) == [1, 1], "none has no processor"
 
 
+def test_nobody_gets_more_than_it_may_have() -> None:
+    full = [Station(19.0, 10.0), Station(1.0, 10.0)]
+    assert divided(full, 5, 2) == [2, 2]
+    assert divided(full, 4, 2) == [2, 2]
+    assert divided(full, 3, 2) == [2, 1]
+    assert divided([Station(80.0, 10.0), Station(10.0, 10.0)], 9, 3) == [3, 3]
+
+
 def test_a_shard_bounds_its_executor_only() -> None:
     hot = KeyedStation(10.0, 10.0, hot=(0.9,))
     whole = split(hot, KeyedStation(5.0, 10.0, hot=(0.5,)))

@@ -259,7 +259,9 @@ def _operator(sample: Sample, together: bool = True) -> OperatorMeasure:
         shards=sample.shards,
         arrivals=sample.arrivals,
         together=_together(sample) if together else {},
-        executors={p.executor: p.arrivals for p in sample.parts} if len(sample.parts) > 1 else None,
+        executors={p.executor: p.arrivals for p in sample.parts if p.used}
+        if len(sample.parts) > 1
+        else None,
         hottest={p.executor: p.hottest for p in sample.parts if p.hottest},
     )
 

@@ -65,7 +65,8 @@ def smoothed(
             arrivals = sum(m.operators[name].arrivals for m, _ in load)
         executors = last.executors
         if executors is not None:
-            executors = _summed([m.operators[name].executors for m, _ in load])
+            sums = _summed([m.operators[name].executors for m, _ in load]) or {}
+            executors = {executor: sums.get(executor, 0) for executor in executors}
         operators[name] = OperatorMeasure(
             processors=last.processors,
             wanted=last.wanted,

@@ -156,11 +156,12 @@ def _path(executors: Sequence[Station], k: int, most: int | None = None) -> Iter
     for i, waits in enumerate(series):
         now, then = next(waits), next(waits)
         ahead.append(then)
-        heap.append((then - now, -loads[i] / counts[i], i))
+        if most is None or counts[i] < most:
+            heap.append((then - now, -loads[i] / counts[i], i))
     heapq.heapify(heap)
     total = sum(counts)
     while True:
-        if total >= k:
+        if total >= k or not heap:
             yield counts
         i = heap[0][2]
         counts[i] += 1

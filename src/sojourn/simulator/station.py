@@ -179,7 +179,7 @@ class Station:
         return divided(
             [KeyedStation(a, 1.0, hot=(share,) if n >= SEEN else ()) for a, n, share in hot],
             processors,
-            int(np.bincount(self.home).min()),
+            int(np.bincount(self.home).max()),
         )
 
     @property

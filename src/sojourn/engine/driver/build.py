@@ -149,7 +149,8 @@ def build_tasks(
             shards=operator.shards if operator is not None and keyed else 0,
             executors=executors,
             senders=sum(bool(plan.layout.routes[place.vertex]) for place in plan.layout.places),
-            processors=shares(wanted.get(place.vertex, 1), executors)[place.executor],
+            # An executor without shards has a worker, too: it may get some.
+            processors=max(1, shares(wanted.get(place.vertex, 1), executors)[place.executor]),
             on_error=on_error,
             lanes=plan.layout.lanes,
             directory=state_root(plan.checkpoint) / place.vertex / str(place.executor),

@@ -152,6 +152,7 @@ class SparkEngine:
     def divide(self, name: str, table: Sequence[int]) -> Division:
         """Have each shard of an operator belong to the executor in the table. Meanwhile all that
         send to it pause. Returns at once; `done` is set when it is over."""
+        self.check()
         spec = self.topology.operators[name]
         if not spec.is_divisible:
             raise InputError(
@@ -165,6 +166,8 @@ class SparkEngine:
             )
         division = Division(name, list(table))
         self.supervisor.divisions.append(division)
+        if not self.supervisor.is_alive():
+            self.supervisor.refuse_divisions()
         with self.hub.changed:
             self.hub.changed.notify_all()
         return division

@@ -273,7 +273,7 @@ class Hub(threading.Thread):
             self.feedback.clear()
             self.cuts.clear()
             self.saved.clear()
-            self.handover.begin()
+            self.handover.begin(0)
             self.failures.clear()
             self.reports.clear()
             self.sampled.clear()

@@ -83,11 +83,10 @@ class Placing:
                     self.hottest[place], self.states[place] = part.hottest, part.state
             if name in self.given:
                 continue
-            if len(places) > 1 and all(self.loads.get(place) for place in places):
-                has = [n for n in self.counts.get(name, ()) if n] or shares(processors, len(places))
-                if len(has) != len(places):  # shards have changed hands
-                    off = True
-                    continue
+            has = [n for n in self.counts.get(name, ()) if n] or shares(processors, len(places))
+            if len(has) != len(places):  # shards have changed hands
+                off = True
+            elif len(places) > 1 and all(self.loads.get(place) for place in places):
                 now, then = (self._busiest(name, c) for c in (has, self._split(name, processors)))
                 off |= now > (THETA + skew(len(places), max(1.0, tuples / _FRESH))) * then
         if off:

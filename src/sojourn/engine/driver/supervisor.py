@@ -131,10 +131,7 @@ class Supervisor(threading.Thread):
                 self.error = f"{type(error).__name__}: {error}"
         finally:
             self.started.set()
-            while self.divisions:
-                division = self.divisions.popleft()
-                division.failed = "the topology has ended"
-                division.done.set()
+            self.refuse_divisions()
 
     def _slots_may_come(self) -> bool:
         """Whether to keep waiting for task slots. When a machine is lost, Spark still counts its
@@ -265,17 +262,29 @@ class Supervisor(threading.Thread):
                 self.commit()
         return ""
 
+    def refuse_divisions(self) -> None:
+        """Fail those that nobody will make any more."""
+        while self.divisions:
+            division = self.divisions.popleft()
+            division.failed = "the topology has ended"
+            division.done.set()
+
     def _divide(self, division: Division) -> None:
         """Divide an operator's shards anew. If that fails, the start cannot go on as it is."""
-        with self.one_at_a_time:
-            done = self.divider.divide(division, self._wait)
-        if not done:
+        try:
+            with self.one_at_a_time:
+                done = self.divider.divide(division, self._wait, self.stopping.is_set)
+            if not done:
+                division.failed = "the topology failed meanwhile"
+                if not self._cannot_go_on:
+                    division.failed = f"shards of {division.vertex!r} did not change hands in time"
+                    with self.hub.changed:
+                        self.hub.failures.append(m.Failed(division.vertex, division.failed, False))
+        except BaseException:
             division.failed = "the topology failed meanwhile"
-            if not self._cannot_go_on:
-                division.failed = f"the shards of {division.vertex!r} did not change hands in time"
-                with self.hub.changed:
-                    self.hub.failures.append(m.Failed(division.vertex, division.failed, False))
-        division.done.set()
+            raise
+        finally:
+            division.done.set()
 
     def _goes_on(self) -> bool:
         """After a commit that holds everything: whether Spark's next batch has begun with every

@@ -51,6 +51,7 @@ class Division:
         self.spec, self.channel, self.commits = spec, channel, commits
         self.receiver, self.workers, self.emitter = receiver, workers, emitter
         self.awaited: list[tuple[int, bool, int]] | None = None  # rows, before it is drained
+        self.number = 0  # of the division
         self.giver = self._other(-1)
 
     def _other(self, executor: int) -> Worker:
@@ -60,10 +61,10 @@ class Division:
     def heard(self, message: m.Division) -> None:
         """Do what the driver says."""
         match message:
-            case m.Pause(vertex):
-                self.channel.send(m.Paused(vertex, self.emitter.pause(vertex)))
-            case m.Drain(rows):
-                self.awaited = rows
+            case m.Pause(number, vertex):
+                self.channel.send(m.Paused(number, self.emitter.pause(vertex)))
+            case m.Drain(number, rows):
+                self.number, self.awaited = number, rows
             case m.Release(shards):
                 for shard, executor in shards:
                     self.workers.release(shard, self._other(executor))
@@ -73,13 +74,15 @@ class Division:
                 self.workers.took(shard)
             case m.Divided(vertex, table):
                 self.emitter.divided(vertex, table)
-                self.commits.divided |= vertex == self.spec.place.vertex
+                if vertex == self.spec.place.vertex:
+                    self.commits.divided = True
+                    self.awaited = None  # if it was called off
 
     def go_on(self) -> None:
         """Tell once all that was sent is processed."""
-        if self.awaited is None or not self.workers.idle:
+        if self.awaited is None or not self.receiver.open or not self.workers.idle:
             return
         got = self.receiver.got
         if all(got.get(Way(sender, back), 0) >= number for sender, back, number in self.awaited):
-            self.awaited = None
-            self.channel.send(m.Drained())
+            number, self.awaited = self.number, None
+            self.channel.send(m.Drained(number))

@@ -117,9 +117,10 @@ class Emitter:
         if self.hold or not (self.waiting or asked):
             return None
         ways = [self.routes[route] for route, _ in self.waiting]
-        sends = asked or any(route.receiver not in self.paused for route in ways)
-        loops = any(route.feedback for route in ways)
-        return self._sends_at(more_soon) if sends and (loops or self.window > 0) else None
+        open_ways = [route for route in ways if route.receiver not in self.paused]
+        loops = any(route.feedback for route in open_ways)
+        sends = (asked or open_ways) and (loops or self.window > 0)
+        return self._sends_at(more_soon) if sends else None
 
     def _sends_at(self, more_soon: bool) -> float:
         return max(self.free_at, self.since + self.max_rest_s) if more_soon else self.free_at

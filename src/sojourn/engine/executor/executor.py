@@ -265,8 +265,9 @@ class ElasticExecutor:
         if spec.kind == "source":
             self.credit.renew(full)
         elif task is not None:
-            # While all is held nothing drains, but the end of the batch must still be read.
-            full = full and not self.workers.hold
+            # While all is held nothing drains, but the end of the batch must still be read. What a
+            # division waits for must come, too, even if what follows from it cannot be sent.
+            full = full and not self.workers.hold and self.division.awaited is None
             self.loop.pause(task, full or not self.receiver.open)
 
     def _watch_queue(self, processors: int) -> None:

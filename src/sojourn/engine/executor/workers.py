@@ -448,8 +448,14 @@ class Workers:
         """Give a shard to another executor, for which `elsewhere` stands."""
         self.own_shards.remove(shard)
         owner = self.owner[shard]
-        owner.shards -= 1
+        heir = self._heir(shard)
+        assert heir is not None
+        heir.shards -= 1
+        if shard in self.moves:
+            self.moves[shard].to = elsewhere
+            return
         self._leave(shard, Move(elsewhere), owner)
+        self._take_along(owner)
         self._give(owner)
 
     def land(self, given: m.GiveShard, elsewhere: Worker) -> None:

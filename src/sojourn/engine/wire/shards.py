@@ -53,27 +53,32 @@ class Settle(msgspec.Struct, array_like=True, tag="settle"):
 
 
 class Pause(msgspec.Struct, array_like=True, tag="pause"):
-    """To those that send to a vertex: send it nothing until Divided. Answered with Paused."""
+    """To those that send to a vertex: send it nothing until Divided. Answered with Paused. Every
+    division has a number."""
 
+    number: int
     vertex: str
 
 
 class Paused(msgspec.Struct, array_like=True, tag="paused"):
-    """The last row that was sent to each executor of the vertex, by the plain way or as feedback,
-    and since when nothing is."""
+    """The last row that was sent to each executor of the vertex, by the plain way or as
+    feedback."""
 
-    vertex: str
+    number: int
     rows: list[tuple[int, bool, int]]
 
 
 class Drain(msgspec.Struct, array_like=True, tag="drain"):
     """To an executor: say Drained once these rows, by sender, have come and nothing waits."""
 
+    number: int
     rows: list[tuple[int, bool, int]]
 
 
 class Drained(msgspec.Struct, array_like=True, tag="drained"):
     """All that was sent is processed."""
+
+    number: int
 
 
 class Release(msgspec.Struct, array_like=True, tag="release"):

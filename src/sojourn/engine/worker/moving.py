@@ -33,6 +33,28 @@ def shared_memory() -> mmap.mmap:
     return mmap.mmap(-1, SLOTS * SLOT_BYTES)
 
 
+class _Threads:
+    """A few threads that do what they are given, in order."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.count = most, 0
+        self.jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+    def do(self, job: Callable[[], None]) -> None:
+        """Do it as soon as one of them has time."""
+        self.jobs.put(job)
+        if self.count < self.most:
+            self.count += 1
+            start_thread(self._run)
+
+    def _run(self) -> None:
+        while True:
+            self.jobs.get()()
+
+
+_pickling = _Threads(4)  # shards that leave a worker at the same time
+
+
 class Leaving:
     """A state that is pickled piece by piece."""
 
@@ -41,7 +63,7 @@ class Leaving:
         self.asked: SimpleQueue[int] = SimpleQueue()
         self.slot, self.room = -1, FIRST_BYTES
         self.parts: list[memoryview] = []
-        start_thread(lambda: self._pickle(state))
+        _pickling.do(lambda: self._pickle(state))
 
     def go_on(self, slot: int) -> None:
         """The next piece is wanted, in this slot, or in a message."""
