@@ -49,7 +49,6 @@ Simulated (benchmarks/traces.py has the rules):
 Ends with code 1 where a figure misses its bound.
 """
 
-import argparse
 import functools
 import itertools
 import json
@@ -69,6 +68,7 @@ from typing import Any
 import traces
 from costs import overhead, tick
 from machine import Steal, Watch
+from parts import asked, ended
 from pyspark.sql import SparkSession
 from scores import Seconds, back_after
 
@@ -543,19 +543,10 @@ KNOWN = [*traces.PARTS, *PARTS]
 
 def main() -> None:
     """Run what is asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("parts", nargs="*", help=f"{' '.join(KNOWN)}; all if none")
-    parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("--quick", action="store_true", help="shorter runs, which do not count")
-    options = parser.parse_args()
-    for name in options.parts:
-        if name not in KNOWN:
-            parser.error(f"unknown part {name!r}; known: {', '.join(KNOWN)}")
+    options = asked(__doc__, KNOWN)
     spark: SparkSession | None = None
     results: dict[str, Any] = {}
-    for name in sorted(options.parts or KNOWN, key=KNOWN.index):
+    for name in options.parts:
         print(f"{name} …", file=sys.stderr, flush=True)
         if name in traces.PARTS:
             found = traces.PARTS[name](options.quick)
@@ -571,11 +562,7 @@ def main() -> None:
             print(f"{name}: {json.dumps(found, indent=2)}", flush=True)
             if "table" in found:
                 print(found["table"], flush=True)
-    if options.json:
-        print(json.dumps(results, indent=2))
-    missed = [f"{name}: {wrong}" for name in results for wrong in results[name]["missed"]]
-    if missed:
-        sys.exit("missed: " + "; ".join(missed))
+    ended(results, options.json)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,6 @@
 Ends with code 1 where a figure misses its bound.
 """
 
-import argparse
 import functools
 import json
 import math
@@ -39,6 +38,7 @@ from typing import Any
 
 import cloudpickle
 from machine import Steal
+from parts import asked, ended
 from pyspark.sql import SparkSession
 
 import sojourn as sj
@@ -478,28 +478,15 @@ PARTS: dict[str, Callable[[Any, bool], dict[str, Any]]] = {
 
 def main() -> None:
     """Run what is asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("parts", nargs="*", help=f"{' '.join(PARTS)}; all if none")
-    parser.add_argument("--json", action="store_true", help="print JSON only")
-    parser.add_argument("--quick", action="store_true", help="shorter runs, which do not count")
-    options = parser.parse_args()
-    for name in options.parts:
-        if name not in PARTS:
-            parser.error(f"unknown part {name!r}; known: {', '.join(PARTS)}")
+    options = asked(__doc__, list(PARTS))
     spark = functools.cache(lambda: session(None, "local[24]", 24, "elasticity", 10))
     results: dict[str, Any] = {}
-    for name in sorted(options.parts or PARTS, key=list(PARTS).index):
+    for name in options.parts:
         print(f"{name} …", file=sys.stderr, flush=True)
         results[name] = PARTS[name](spark() if name == "moves" else None, options.quick)
         if not options.json:
             print(f"{name}: {json.dumps(results[name], indent=2)}", flush=True)
-    if options.json:
-        print(json.dumps(results, indent=2))
-    missed = [f"{name}: {wrong}" for name in results for wrong in results[name]["missed"]]
-    if missed:
-        sys.exit("missed: " + "; ".join(missed))
+    ended(results, options.json)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ class SparkEngine:
             elastic = settings.paradigm not in ONE_EACH
             self.regrouping = Regrouping(
                 self.placing,
-                self._divisible,
+                {n: k for n, k in self._divisible.items() if topology.operators[n].executors > 1},
                 self.supervisor.divider.table,
                 self.divide,
                 settings.regroup_s if elastic else 0.0,
@@ -143,11 +143,10 @@ class SparkEngine:
         return {name: spec.shards for name, spec in operators.items() if spec.is_divisible}
 
     def _used(self, name: str) -> set[int]:
-        """The executors of an operator that have shards; all, if it has none."""
-        spec = self.topology.operators[name]
-        if spec.key is None:
-            return set(range(spec.executors))
-        return set(self.supervisor.divider.table(name, spec.shards))
+        """The executors of an operator that have something to do: all, unless its shards were
+        divided anew."""
+        table = self.supervisor.divider.tables.get(name)
+        return set(range(self.topology.operators[name].executors) if table is None else table)
 
     def divide(self, name: str, table: Sequence[int]) -> Division:
         """Have each shard of an operator belong to the executor in the table. Meanwhile all that

@@ -2,7 +2,6 @@
 uses `placement/regroup.py`."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -19,12 +18,12 @@ class Regrouping:
     """What came for each shard since the last look, every `every_s`; never if that is 0."""
 
     placing: Placing
-    shards: Mapping[str, int]  # of operators that can be divided anew
+    shards: Mapping[str, int]  # of operators with several executors
     table: Callable[[str, int], list[int]]
     divide: Callable[[str, list[int]], Division]
     every_s: float
     since_s: float | None = None
-    work_s: dict[str, Counter[int]] = field(default_factory=dict)  # by operator and shard
+    work_s: dict[str, dict[int, float]] = field(default_factory=dict)  # by operator and shard
     divisions: list[Division] = field(default_factory=list)
 
     def look(self, samples: Samples) -> None:
@@ -34,9 +33,9 @@ class Regrouping:
         for name in self.shards:
             sample = samples.vertices.get(name)
             if sample is not None and sample.shards is not None and sample.service_s is not None:
-                work_s = self.work_s.setdefault(name, Counter())
+                work_s = self.work_s.setdefault(name, {})
                 for shard, count in sample.shards.items():
-                    work_s[shard] += count * sample.service_s  # type: ignore[assignment]
+                    work_s[shard] = work_s.get(shard, 0.0) + count * sample.service_s
         if self.since_s is None:
             self.since_s = samples.time_s
         elapsed_s = samples.time_s - self.since_s

@@ -14,18 +14,14 @@ from sojourn.placement.loads import MEMORY_S
 from sojourn.ports import Samples
 
 
-def _none(_name: str, _shards: int) -> list[int]:
-    raise AssertionError("there is nobody to ask")
-
-
-@dataclass
+@dataclass(kw_only=True)
 class Repartitioning(Placing):
     """Who has which shards, and what each shard brings. If `frozen`, nothing ever changes."""
 
-    shards: Mapping[str, int] = field(default_factory=dict)
-    table: Callable[[str, int], list[int]] = _none
-    divide: Callable[[str, list[int]], Division] = Division
-    frozen: bool = False
+    shards: Mapping[str, int]
+    table: Callable[[str, int], list[int]]
+    divide: Callable[[str, list[int]], Division]
+    frozen: bool
     lately: dict[str, dict[int, float]] = field(default_factory=dict)
     under_way: dict[str, Division] = field(default_factory=dict)
     before_s: float | None = None

@@ -6,6 +6,7 @@ only the number of the slot goes through the executor. To and from another machi
 messages. Who takes a shard asks for the next piece once it has used up the last one, so no more
 than one is ever under way."""
 
+import contextlib
 import mmap
 import pickle
 import sys
@@ -167,9 +168,14 @@ class Coming:
 
 def start_thread(run: Callable[[], None]) -> None:
     """Run something beside the loop. It gets the interpreter in turns that are short, so that
-    tuples hardly wait for it."""
+    tuples hardly wait for it. It ends if the executor is gone, as there is nobody to tell."""
+
+    def until_gone() -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            run()
+
     sys.setswitchinterval(_SWITCH_S)
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=until_gone, daemon=True).start()
 
 
 class Moving:

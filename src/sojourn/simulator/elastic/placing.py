@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sojourn.placement.assignment import Need, assign
+from sojourn.placement.assignment import Need, assign, by_chance
 from sojourn.placement.balance import balanced, imbalance
 from sojourn.queueing.allocation import Plan, min_processors
 from sojourn.queueing.network import Network
@@ -119,10 +119,7 @@ class Placing:
             return self._repartition(loads)
         wanted = self.needed(loads, held_back)
         before = [list(e.cores) for e in self.executors]
-        if self.setup.paradigm == "elastic":
-            self._assign(wanted, loads)
-        else:
-            self._by_chance(wanted)
+        self._assign(wanted, loads)
         moves = []
         for executor, had in zip(self.executors, before, strict=True):
             moves += self._balance(executor, loads[executor.operator], executor.cores != had)
@@ -154,7 +151,7 @@ class Placing:
         return min_processors(Network(stations, max(outside, _LEAST)), _AMPLE * visit_s)
 
     def _assign(self, wanted: Sequence[int], loads: Sequence[Shares]) -> None:
-        """By algorithm 1, with its mends."""
+        """By algorithm 1, with its mends; or the naive way."""
         needs, now = {}, {}
         for number, (executor, count) in enumerate(zip(self.executors, wanted, strict=True)):
             operator = self.setup.operators[executor.operator]
@@ -163,23 +160,14 @@ class Placing:
             state = operator.shard_bytes * len(executor.shards)
             needs[number] = Need(executor.home, count, state, intensity)
             now[number] = self._by_machine(executor)
-        found = assign(needs, self.room, now, self.setup.phi)
+        if self.setup.paradigm == "elastic":
+            found = assign(needs, self.room, now, self.setup.phi)
+        else:
+            found = by_chance(needs, self.room, now, self.draw)
         if not found.cores:
             return
         self.phi = found.phi
         self._carry_out({number: dict(cores) for number, cores in found.cores.items()})
-
-    def _by_chance(self, wanted: Sequence[int]) -> None:
-        """Whoever has too few gets cores that are free or surplus, wherever they are."""
-        taken = {core for executor in self.executors for core in executor.cores}
-        pool = [core for core in self._in_turn() if core not in taken]
-        for executor, count in zip(self.executors, wanted, strict=True):
-            while len(executor.cores) > count:
-                given = executor.cores.pop(self.draw.randrange(len(executor.cores)))
-                pool.append(given)
-        for executor, count in zip(self.executors, wanted, strict=True):
-            while len(executor.cores) < count and pool:
-                executor.cores.append(pool.pop(self.draw.randrange(len(pool))))
 
     def _carry_out(self, wanted: Mapping[int, Mapping[int, int]]) -> None:
         """Have every executor use so many cores of each machine; it keeps what it can."""
