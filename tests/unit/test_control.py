@@ -929,6 +929,28 @@ def test_an_urgent_tick_right_after_another_knows_where_tuples_go() -> None:
     assert quiet.decision.action is not Action.NOT_READY
 
 
+@pytest.mark.parametrize(
+    ("highest", "told", "believed"),
+    [
+        (80.0, 100.0, 80.0),  # chance alone makes that of 80
+        (80.0, 160.0, 160.0),  # but not that
+        (80.0, 70.0, 70.0),  # less needs less
+        (55.0, 75.0, 75.0),  # 55 was the same load
+    ],
+)
+def test_a_rate_that_is_told_may_be_one_that_was_there_before(
+    highest: float, told: float, believed: float
+) -> None:
+    engine = FakeEngine(rate=40)
+    control = loop(engine, max_sojourn_s=0.1)
+    for engine.rate in (40.0, highest, 40.0, 40.0):
+        ticks(control, 2)
+    pressed = (Pressure("in", rate=told, over_s=0.7),)
+    record = control.controller.step(engine.samples(peek=True), None, pressures=pressed)
+    assert record.measure is not None
+    assert record.measure.external_rate == pytest.approx(believed)
+
+
 def test_a_move_or_removal_that_has_cost_much_is_not_soon_followed_by_another() -> None:
     change = Change(0.0, {"parse": 3}, Action.REMOVE, 0.05, 0.06, 50.0, True, cost_s=4.0)
     memory = Memory({"parse": 2}, change=change)

@@ -6,6 +6,7 @@ The rate of an operator is not the one measured at its entrance, which back-pres
 follows from the sources' intended rates and the gains, by the traffic equations."""
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,6 +23,9 @@ MORE = 1.1  # times a rate; what lies below that is the same load
 Columns = npt.NDArray[np.float64]
 RATE, ARRIVAL_SCV, SERVICE, SCV, BUSY, SERVED = range(6)  # of `Measure.columns`
 _LEAST_S = 0.01  # that an urgent tick counts for
+_LASTING_S = 3.0  # of a rate that is no chance
+_ANOTHER = 1.5  # times a rate; another load
+_CHANCE = 3.0  # standard errors
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ def urged(
         return NotReady("nothing was measured yet")
     last = past[-1]
     risen = {p.vertex: p for p in pressures if p.rate is not None and p.vertex in last.rates}
-    rates = {**last.rates, **{name: p.rate or 0.0 for name, p in risen.items()}}
+    rates = {**last.rates, **{name: _believed(p, past) for name, p in risen.items()}}
     over_s = min((p.over_s for p in risen.values()), default=0.0)
     sources = [samples.vertices[name] for name in rates]
     return replace(
@@ -193,6 +197,32 @@ def urged(
         backlog_s=max((source.lag_s or 0.0 for source in sources), default=0.0),
         rates=rates,
     )
+
+
+def _believed(told: Pressure, past: Sequence[Measure]) -> float:
+    """The rate that a source tells. If it had another for some seconds not long ago, well above
+    that before the rise, and what it tells differs from that by no more than chance, it is back at
+    that one: what is told is of a short time, which was chosen because much came in it."""
+    assert told.rate is not None
+    means = lasting([(m.interval_s, m.rates.get(told.vertex, 0.0)) for m in past])
+    high = max(means, default=0.0)
+    error = math.sqrt(high / max(_LEAST_S, told.over_s))
+    back = means and _ANOTHER * means[-1] < high < told.rate < high + _CHANCE * error
+    return high if back else told.rate
+
+
+def lasting(rates: Iterable[tuple[float, float]]) -> list[float]:
+    """Means over a few seconds each, of seconds and rates: chance has less part in them than in
+    those of single intervals."""
+    means, kept, seconds = list[float](), deque[tuple[float, float]](), 0.0
+    for interval_s, rate in rates:
+        kept.append((interval_s, rate))
+        seconds += interval_s
+        while seconds - kept[0][0] >= _LASTING_S:
+            seconds -= kept.popleft()[0]
+        if seconds >= _LASTING_S:
+            means.append(sum(s * r for s, r in kept) / seconds)
+    return means
 
 
 def is_whole(samples: Samples, known: Mapping[str, str]) -> bool:

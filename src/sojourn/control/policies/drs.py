@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sojourn.control.chronic import chronic
-from sojourn.control.measure import metric_of
+from sojourn.control.measure import lasting, metric_of
 from sojourn.control.programs import (
     assigned,
     busier,
@@ -31,6 +31,7 @@ _WORTH = 0.05  # the least share of processors worth giving back; smaller change
 _LEAST_SHARE = 0.1  # of the target that is aimed at
 _LASTS_S = 3.0  # the target is not missed by accident for that long
 _AGREE = 2  # intervals in a row in which an operator is behind; so many signs alone may be chance
+_AHEAD = 3  # times the headroom that is left free while the load rises steadily
 
 
 def drs(s: Situation | Blind) -> Decision:
@@ -130,7 +131,7 @@ def _keep_target(s: Situation, target_s: float) -> Decision:
         but = s.backlog or (by_model if s.keeps_up else "by the model an operator falls behind")
         reason = f"{why}, and {but}; waiting to see whether it lasts"
         return Decision(Action.WAIT, reason, expected_s=known(expected))
-    share = max(_LEAST_SHARE, 1 - 2 * s.settings.headroom) if s.forecast.by == "slope" else 1.0
+    share = max(_LEAST_SHARE, 1 - _AHEAD * s.settings.headroom) if s.forecast.by == "slope" else 1.0
     if s.forecast.words and s.estimate(_loaded(s, s.forecast.soon), s.current) > share * target_s:
         return _add(s, target_s, s.forecast.words, _foreseen(s), _foreseen(s))
     found = _chronic(s, target_s)
@@ -228,7 +229,8 @@ def _risen(s: Situation) -> Network:
     the interval shows, unless it has been as high before."""
     rising = s.smooth.rising or bool(s.pressures)
     began_s, high = s.now_s - s.smooth.interval_s, _AS_HIGH * s.smooth.external_rate
-    seen = any(m.time_s <= began_s and m.external_rate > high for m in s.past)
+    before = ((m.interval_s, m.external_rate) for m in s.past if m.time_s <= began_s)
+    seen = any(rate > high for rate in lasting(before))
     more = (1 + s.settings.headroom) * (1 + s.chance) if rising and not seen else 1.0
     return _loaded(s, max(more * s.forecast.now, s.forecast.rate))
 
