@@ -23,7 +23,7 @@ MORE = 1.1  # times a rate; what lies below that is the same load
 Columns = npt.NDArray[np.float64]
 RATE, ARRIVAL_SCV, SERVICE, SCV, BUSY, SERVED = range(6)  # of `Measure.columns`
 _LEAST_S = 0.01  # that an urgent tick counts for
-_LASTING_S = 3.0  # of a rate that is no chance
+_LASTING_S = 2.0  # of a rate that is no chance
 _ANOTHER = 1.5  # times a rate; another load
 _CHANCE = 3.0  # standard errors
 
@@ -200,15 +200,22 @@ def urged(
 
 
 def _believed(told: Pressure, past: Sequence[Measure]) -> float:
-    """The rate that a source tells. If it had another for some seconds not long ago, well above
-    that before the rise, and what it tells differs from that by no more than chance, it is back at
-    that one: what is told is of a short time, which was chosen because much came in it."""
+    """The rate that a source tells, or one that it is back at: what is told is of a short time,
+    which was chosen because much came in it."""
     assert told.rate is not None
-    means = lasting([(m.interval_s, m.rates.get(told.vertex, 0.0)) for m in past])
+    rates = [(m.interval_s, m.rates.get(told.vertex, 0.0)) for m in past]
+    known = back_at(told.rate, told.over_s, rates)
+    return told.rate if known is None else known
+
+
+def back_at(rate: float, over_s: float, before: Iterable[tuple[float, float]]) -> float | None:
+    """The rate that a source or all of them had not long ago, if it was well above that before the
+    rise, and the rate now is higher by no more than chance."""
+    means = lasting(before)
     high = max(means, default=0.0)
-    error = math.sqrt(high / max(_LEAST_S, told.over_s))
-    back = means and _ANOTHER * means[-1] < high < told.rate < high + _CHANCE * error
-    return high if back else told.rate
+    error = math.sqrt(high / max(_LEAST_S, over_s))
+    back = means and _ANOTHER * means[-1] < high < rate < high + _CHANCE * error
+    return high if back else None
 
 
 def lasting(rates: Iterable[tuple[float, float]]) -> list[float]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from sojourn.control.chronic import chronic
-from sojourn.control.measure import lasting, metric_of
+from sojourn.control.measure import back_at, lasting, metric_of
 from sojourn.control.programs import (
     assigned,
     busier,
@@ -228,9 +228,10 @@ def _risen(s: Situation) -> Network:
     """The network under the load that a change should do for. By now a rising load exceeds what
     the interval shows, unless it has been as high before."""
     rising = s.smooth.rising or bool(s.pressures)
-    began_s, high = s.now_s - s.smooth.interval_s, _AS_HIGH * s.smooth.external_rate
-    before = ((m.interval_s, m.external_rate) for m in s.past if m.time_s <= began_s)
-    seen = any(rate > high for rate in lasting(before))
+    rate, over_s = s.smooth.external_rate, s.smooth.interval_s
+    before = [(m.interval_s, m.external_rate) for m in s.past if m.time_s <= s.now_s - over_s]
+    as_high = any(mean > _AS_HIGH * rate for mean in lasting(before))
+    seen = as_high or back_at(rate, over_s, before) is not None
     more = (1 + s.settings.headroom) * (1 + s.chance) if rising and not seen else 1.0
     return _loaded(s, max(more * s.forecast.now, s.forecast.rate))
 
