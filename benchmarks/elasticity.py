@@ -22,6 +22,7 @@ Ends with code 1 where a figure misses its bound.
 """
 
 import functools
+import itertools
 import json
 import math
 import os
@@ -49,6 +50,7 @@ from sojourn.engine.wire.bundle import Bundle, Link
 from sojourn.engine.wire.spec import HostSpec
 from sojourn.engine.worker import values
 from sojourn.engine.worker.host import ask_for_worker, start_host
+from sojourn.engine.worker.keys import key_hash
 from sojourn.placement.assignment import PHI, Need, assign
 from sojourn.queueing.allocation import min_processors
 from sojourn.queueing.network import Network
@@ -72,7 +74,7 @@ class Keeper(sj.Operator):
 
     def process(self, n: int) -> int:
         time.sleep(0.002)
-        key = n % 256
+        key = one_each(n)
         count: int = self.state.get(key, 0) + 1
         if count == 1 and self.size:
             self.state["kept", key] = bytes(self.size)
@@ -85,9 +87,20 @@ def number(n: int) -> int:
     return n
 
 
-def by_256(n: int) -> int:
+@functools.cache
+def keys() -> tuple[int, ...]:
+    """One for each of 256 shards."""
+    found: dict[int, int] = {}
+    for key in itertools.count():
+        found.setdefault(key_hash(key) % 256, key)
+        if len(found) == 256:
+            return tuple(found.values())
+    raise AssertionError
+
+
+def one_each(n: int) -> int:
     """Its key."""
-    return n % 256
+    return keys()[n % 256]
 
 
 def forget(_value: Any) -> None:
@@ -99,7 +112,7 @@ def shuttled(spark: SparkSession, upstream: int, size: int, seconds: int) -> dic
     t = sj.Topology("moves")
     numbers = t.source("numbers", sj.sources.paced(number, rate=400.0))
     through = t.map("through", number, numbers, executors=upstream, processors=upstream)
-    kept = t.map("keep", Keeper(size), through, key=by_256, shards=256, processors=2)
+    kept = t.map("keep", Keeper(size), through, key=one_each, shards=256, processors=2)
     t.sink("out", sj.sinks.call(forget), kept)
     sync, beyond, moves, moved = [], [], 0, 0
     with Steal() as steal, sj.start(t, spark=spark) as running:
@@ -250,7 +263,7 @@ class Rig:
         owner = workers.owner[shard]
         (other,) = (w for w in workers.all if w is not owner)
         began, before = time.monotonic(), workers.moved.count
-        workers._assign(shard, other)
+        workers.assign(shard, other)
         workers._give(owner)
         self.feed(lambda: workers.moved.count > before)
         return began, time.monotonic()

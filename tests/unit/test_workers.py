@@ -526,6 +526,47 @@ def test_a_shard_moves_by_label_and_state_and_takes_along_what_waits() -> None:
         assert rig.workers.idle
 
 
+def test_shards_leave_a_few_at_a_time_and_are_served_until_then() -> None:
+    with rigged(keyed=True, shards=8) as rig:
+        rig.workers.resize(1)
+        (old,) = rig.workers.all
+        rig.ready(old)
+        rig.workers.service_s, rig.workers.each_s = QUICK_S, 1.0  # they are heavy
+        rig.workers.resize(2)
+        new = rig.workers.all[1]
+        rig.ready(new)
+        (first,) = rig.workers.moves
+        second = next(iter(old.leaving))
+        assert (old.shards, new.shards, len(old.leaving)) == (4, 4, 3)
+        assert rig.of(old).heard() == [m.TakeShard(first)]
+        rig.workers.put(keyed_bundle((b"a", first), (b"b", second)))
+        assert rig.work(old) == [b"b"]
+        rig.workers.taken(old, m.GiveShard(first, None))
+        assert rig.of(new).heard() == [m.GiveShard(first, None), m.Work([b"a"], [first], [])]
+        assert rig.of(old).heard() == [m.TakeShard(second)]
+        assert set(rig.workers.moves) == {second}
+        rig.workers.put(keyed_bundle((b"c", second)))
+        assert rig.of(old).heard() == []
+
+
+def test_a_shard_whose_turn_has_not_come_may_stay() -> None:
+    with rigged(keyed=True, shards=8) as rig:
+        rig.workers.resize(1)
+        (old,) = rig.workers.all
+        rig.ready(old)
+        rig.workers.service_s, rig.workers.each_s = QUICK_S, 1.0
+        rig.workers.resize(2)
+        new = rig.workers.all[1]
+        rig.ready(new)
+        (first,) = rig.workers.moves
+        rig.workers.resize(1)
+        assert not old.leaving
+        assert rig.workers.moves[first].to is old
+        rig.workers.taken(old, m.GiveShard(first, None))
+        assert (owned_shards(rig, old), old.labels) == ([*range(8)], 0)
+        assert rig.of(new).heard() == [m.Close()]
+
+
 def test_a_keyed_worker_retires_when_its_shards_are_gone() -> None:
     with rigged(keyed=True, shards=2) as rig:
         rig.workers.resize(2)

@@ -5,7 +5,8 @@ Without a key, all workers share one queue, which is what M/M/k means. With a ke
 belongs to a worker (the second tier of the map; the first, key to shard, is fixed). To move a
 shard, its routing pauses, what waits for it is held, and a label follows what the old worker has in
 hand. When the label surfaces, the state is handed over, the map changes, and what was held follows.
-Per-key order holds throughout."""
+Per-key order holds throughout. A worker gives up a few shards at a time, as many as it can hand
+over in a moment; the others are served by it until it is their turn."""
 
 import hashlib
 import math
@@ -28,6 +29,7 @@ from sojourn.shards import shares
 # idle.
 _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
+_HAND_OVER_S = 0.002  # how long the shards that move at once may take, beyond waiting for the label
 _BUSIEST = 1024  # shards that are told of
 
 Item = tuple[bytes, int, Trace | None]
@@ -50,7 +52,11 @@ class Worker:
     retiring: bool = False
     shards: int = 0
     labels: int = 0  # of shards that it is to give up
-    leaving: list[int] = field(default_factory=list)  # of these, shards it was not told of yet
+    leaving: dict[int, "Worker"] = field(default_factory=dict)  # of these, those it was not told of
+    # yet, and who gets them
+    at_once: int = 0  # shards that it was told of together
+    under_way: int = 0  # of these, those that have not come
+    surfaced_s: float = 0.0  # when the first of their labels did
     alone: bool = False  # it has only a suspect in hand
     cutting: bool = False  # it was told of a cut and has not answered
     saving: bool = False  # it has not said that all is on disk
@@ -132,6 +138,7 @@ class Workers:
         self.owner: dict[int, Worker] = {}
         self.moves: dict[int, Move] = {}
         self.travelling = 0  # labels that were given out and whose shards have not come
+        self.each_s = _HAND_OVER_S / 8  # that it takes to hand a shard over
         self.moved = Moved()
         self.slots_free = list(range(SLOTS))
         self.slots_wanted: deque[int] = deque()  # by these shards, which wait for one
@@ -151,7 +158,7 @@ class Workers:
     @property
     def idle(self) -> bool:
         """Whether every tuple that came is processed, and no timer is being fired."""
-        busy = any(w.firing or w.loading or w.telling for w in self.all)
+        busy = any(w.firing or w.loading or w.telling or w.leaving for w in self.all)
         return not self.waiting and not self.given and not self.moves and not busy
 
     @property
@@ -305,7 +312,7 @@ class Workers:
         self.loads.look(now_s)
         owned: dict[Worker | None, list[int]]
         owned = {w: [] for w in self.all if not w.retiring and w.pid is not None}
-        if len(owned) < 2 or self.moves:
+        if len(owned) < 2 or self.moves or any(w.leaving for w in self.all):
             return
         for shard in self.loads.lately:
             owned.get(self.owner.get(shard), []).append(shard)
@@ -332,30 +339,27 @@ class Workers:
             else:
                 homeless.append(shard)
         loads = self.loads.of_shards(self.service_s)
-        losing = {self._assign(*move) for move in balanced(owned, loads, homeless)}
+        for shard, target in balanced(owned, loads, homeless):
+            self.assign(shard, target)
         for worker in self.all:
-            if worker in losing:
-                self._take_along(worker)
-                self._give(worker)
+            self._give(worker)
 
     def _heir(self, shard: int) -> Worker | None:
         """The worker that has a shard, or is about to."""
-        return self.moves[shard].to if shard in self.moves else self.owner.get(shard)
-
-    def _assign(self, shard: int, target: Worker) -> Worker | None:
-        """Give a shard to a worker, by a move if another one has it. Returns that one, if the move
-        begins."""
-        owner = self._heir(shard)
-        target.shards += 1
-        if owner is None:
-            self.owner[shard] = target
-            return None
-        owner.shards -= 1
         if shard in self.moves:
-            self.moves[shard].to = target
-            return None
-        self._leave(shard, Move(target), owner)
-        return owner
+            return self.moves[shard].to
+        owner = self.owner.get(shard)
+        return None if owner is None else owner.leaving.get(shard, owner)
+
+    def assign(self, shard: int, target: Worker) -> None:
+        """Give a shard to a worker, by a move if another one has it."""
+        heir = self._heir(shard)
+        target.shards += 1
+        if heir is None:
+            self.owner[shard] = target
+            return
+        heir.shards -= 1
+        self._leave(shard, target)
 
     def _take_along(self, worker: Worker) -> None:
         """Have what waits for shards that leave a worker go with them."""
@@ -380,6 +384,7 @@ class Workers:
         pieces = move.into is not None or given.more
         if move.into is None:
             move.surfaced_s = time.monotonic()
+            worker.surfaced_s = min(worker.surfaced_s, move.surfaced_s)
             self.moved.sync_s += move.surfaced_s - move.began_s
         self.moved.bytes += given.size or len(given.state or b"")
         move.giver, move.more = worker, given.more
@@ -425,6 +430,12 @@ class Workers:
         self.moved.moving_s += time.monotonic() - move.surfaced_s
         giver.labels -= 1
         self.travelling -= 1
+        if giver.under_way:
+            giver.under_way -= 1
+            if not giver.under_way:
+                each_s = (time.monotonic() - giver.surfaced_s) / giver.at_once
+                self.each_s += (each_s - self.each_s) / 2
+                self._next_leave(giver)
         if into.away:
             del self.moves[shard], self.owner[shard]
             self.retire_if_done(giver)
@@ -433,11 +444,9 @@ class Workers:
         into.loading += 1
         if giver.away:
             giver.link.send(m.encode(m.Settle(shard)))
-        if move.to is into:
-            del self.moves[shard]
-            into.queue.extend(move.held)
-        else:
-            self._leave(shard, Move(move.to, move.held), into)
+        del self.moves[shard]
+        into.queue.extend(move.held)
+        self._leave(shard, move.to)
         self._give(into)
         self.retire_if_done(giver)
         # The new owner may have been told to retire while the shard was on its way.
@@ -447,16 +456,11 @@ class Workers:
     def release(self, shard: int, elsewhere: Worker) -> None:
         """Give a shard to another executor, for which `elsewhere` stands."""
         self.own_shards.remove(shard)
-        owner = self.owner[shard]
         heir = self._heir(shard)
         assert heir is not None
         heir.shards -= 1
-        if shard in self.moves:
-            self.moves[shard].to = elsewhere
-            return
-        self._leave(shard, Move(elsewhere), owner)
-        self._take_along(owner)
-        self._give(owner)
+        self._leave(shard, elsewhere)
+        self._give(self.owner[shard])
 
     def land(self, given: m.GiveShard, elsewhere: Worker) -> None:
         """Take a shard of another executor, or a piece of it."""
@@ -471,11 +475,33 @@ class Workers:
             self.travelling += 1
         self.taken(elsewhere, given)
 
-    def _leave(self, shard: int, move: Move, owner: Worker) -> None:
-        """Have a shard leave its owner, once that may be told."""
-        self.moves[shard] = move
-        owner.labels += 1
-        owner.leaving.append(shard)
+    def _leave(self, shard: int, target: Worker) -> None:
+        """Have a shard go to a worker, once it is its turn; or on to that one, if it is on its
+        way."""
+        if shard in self.moves:
+            self.moves[shard].to = target
+            return
+        owner = self.owner[shard]
+        if owner.leaving.pop(shard, None) is not None:
+            owner.labels -= 1
+        if target is not owner:
+            owner.leaving[shard] = target
+            owner.labels += 1
+
+    def _next_leave(self, worker: Worker) -> None:
+        """Have the next shards leave a worker, if those before them have come. As many as it hands
+        over in a moment go at once, or in the time of a tuple, as the label waits for one."""
+        if not worker.leaving or worker.under_way or self.hold or self.no_moves:
+            return
+        most = max(1, int(max(_HAND_OVER_S, self.service_s) / max(self.each_s, 1e-6)))
+        together = [*islice(worker.leaving, most)]
+        for shard in together:
+            self.moves[shard] = Move(worker.leaving.pop(shard))
+            worker.link.send(m.encode(m.TakeShard(shard)))
+        worker.at_once = worker.under_way = len(together)
+        worker.surfaced_s = math.inf
+        self.travelling += len(together)
+        self._take_along(worker)
 
     @property
     def busiest(self) -> dict[int, int] | None:
@@ -581,11 +607,8 @@ class Workers:
         if not self.keyed:
             self.pump()
             return
-        if worker.leaving and not self.hold and not self.no_moves:
-            for shard in worker.leaving:
-                worker.link.send(m.encode(m.TakeShard(shard)))
-            self.travelling += len(worker.leaving)
-            worker.leaving.clear()
+        if worker.leaving:
+            self._next_leave(worker)
         while worker.queue and self._takes(worker) and self._give_one(worker):
             continue
 
@@ -664,6 +687,7 @@ class Workers:
         busy = busy or worker.saving
         if worker.retiring and worker in self.all and not busy:
             incoming = any(worker in (move.to, move.into) for move in self.moves.values())
+            incoming = incoming or any(worker in w.leaving.values() for w in self.all)
             if not incoming and worker.pid is not None:
                 worker.link.send(m.encode(m.Close()))
                 self.all.remove(worker)

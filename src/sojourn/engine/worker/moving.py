@@ -20,8 +20,7 @@ from sojourn.engine.wire.shards import SLOTS
 from sojourn.engine.worker import values
 from sojourn.engine.worker.code import Code
 
-FIRST_BYTES = 1 << 16  # what goes without being asked for: most shards have no more
-INLINE_BYTES = 1 << 18  # of a piece in a message
+INLINE_BYTES = 1 << 18  # of a piece in a message, also of the first, which is not asked for
 SLOT_BYTES = 1 << 20  # of a piece in shared memory
 _SWITCH_S = 0.0005  # how long a thread may keep the others waiting
 
@@ -62,7 +61,7 @@ class Leaving:
     def __init__(self, shard: int, state: Any, memory: mmap.mmap | None, send: Send) -> None:
         self.shard, self.memory, self.send = shard, memory, send
         self.asked: SimpleQueue[int] = SimpleQueue()
-        self.slot, self.room = -1, FIRST_BYTES
+        self.slot, self.room = -1, INLINE_BYTES
         self.parts: list[memoryview] = []
         _pickling.do(lambda: self._pickle(state))
 
