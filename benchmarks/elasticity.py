@@ -87,7 +87,6 @@ def number(n: int) -> int:
     return n
 
 
-@functools.cache
 def keys() -> tuple[int, ...]:
     """One for each of 256 shards."""
     found: dict[int, int] = {}
@@ -98,9 +97,12 @@ def keys() -> tuple[int, ...]:
     raise AssertionError
 
 
+KEYS = keys()
+
+
 def one_each(n: int) -> int:
     """Its key."""
-    return keys()[n % 256]
+    return KEYS[n % 256]
 
 
 def forget(_value: Any) -> None:
