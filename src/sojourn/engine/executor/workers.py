@@ -29,7 +29,7 @@ from sojourn.shards import shares
 # idle.
 _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
-_HAND_OVER_S = 0.002  # how long the shards that move at once may take, beyond waiting for the label
+_HAND_OVER_S = 0.001  # how long the shards that move at once may take, beyond waiting for the label
 _BUSIEST = 1024  # shards that are told of
 
 Item = tuple[bytes, int, Trace | None]
@@ -56,7 +56,7 @@ class Worker:
     # yet, and who gets them
     at_once: int = 0  # shards that it was told of together
     under_way: int = 0  # of these, those that have not come
-    surfaced_s: float = 0.0  # when the first of their labels did
+    surfaces_s: float = 0.0  # when their labels should surface
     alone: bool = False  # it has only a suspect in hand
     cutting: bool = False  # it was told of a cut and has not answered
     saving: bool = False  # it has not said that all is on disk
@@ -384,7 +384,6 @@ class Workers:
         pieces = move.into is not None or given.more
         if move.into is None:
             move.surfaced_s = time.monotonic()
-            worker.surfaced_s = min(worker.surfaced_s, move.surfaced_s)
             self.moved.sync_s += move.surfaced_s - move.began_s
         self.moved.bytes += given.size or len(given.state or b"")
         move.giver, move.more = worker, given.more
@@ -433,8 +432,8 @@ class Workers:
         if giver.under_way:
             giver.under_way -= 1
             if not giver.under_way:
-                each_s = (time.monotonic() - giver.surfaced_s) / giver.at_once
-                self.each_s += (each_s - self.each_s) / 2
+                each_s = (time.monotonic() - giver.surfaces_s) / giver.at_once
+                self.each_s += (max(0.0, each_s) - self.each_s) / 2
                 self._next_leave(giver)
         if into.away:
             del self.moves[shard], self.owner[shard]
@@ -490,16 +489,17 @@ class Workers:
 
     def _next_leave(self, worker: Worker) -> None:
         """Have the next shards leave a worker, if those before them have come. As many as it hands
-        over in a moment go at once, or in the time of a tuple, as the label waits for one."""
+        over in a moment go at once, or in half the time of a tuple, as the label waits for one."""
         if not worker.leaving or worker.under_way or self.hold or self.no_moves:
             return
-        most = max(1, int(max(_HAND_OVER_S, self.service_s) / max(self.each_s, 1e-6)))
+        most = max(1, int(max(_HAND_OVER_S, self.service_s / 2) / max(self.each_s, 1e-6)))
         together = [*islice(worker.leaving, most)]
         for shard in together:
             self.moves[shard] = Move(worker.leaving.pop(shard))
             worker.link.send(m.encode(m.TakeShard(shard)))
         worker.at_once = worker.under_way = len(together)
-        worker.surfaced_s = math.inf
+        in_hand = sum(map(len, worker.given)) / worker.slots
+        worker.surfaces_s = time.monotonic() + in_hand * self.service_s
         self.travelling += len(together)
         self._take_along(worker)
 
