@@ -17,12 +17,24 @@
               steps, how many cores and which, while the loads change by chance. At most 20 ms and
               200 ms in the median, and less than a rendition that follows the paper to the letter:
               M/M/k computed afresh for every step, and every executor looked at for every core.
+    machine   a keyed operator with 100 MB of state on a standalone cluster. Its five processors are
+              of one machine and 80 % busy; they sleep. Three more are asked for, which takes a
+              second machine, and are then given back with it, three times. Of the tuples that end
+              from then until 5 s after the machine has come or gone, none takes longer than 0.5 s.
+              A worker there has its first tuple within 10 s of asking, in the median. Nothing
+              restarts. Seconds with more than 5 % of the CPU stolen are left out; if that is more
+              than half of them, the time counts as missed.
+    shuffles  ten minutes of the micro-benchmark (`examples/micro.py`) at 16 shuffles a minute, 200
+              tuples/s that sleep 10 ms, on two executors whose 3 to 7 processors change every few
+              seconds. After every third change one process is killed: a worker, an executor, the
+              process that makes its workers or executors, the source or the sink. In the end each
+              key was counted up from one to the truth, in order, each result once. At least one
+              move a second and two kills a minute.
 
 Ends with code 1 where a figure misses its bound.
 """
 
 import functools
-import itertools
 import json
 import math
 import os
@@ -41,6 +53,7 @@ import cloudpickle
 from machine import Steal
 from parts import asked, ended
 from pyspark.sql import SparkSession
+from under_load import SHARDS, Keeper, forget, machine, number, one_each, shuffles
 
 import sojourn as sj
 from sojourn.engine.executor.workers import Worker, Workers
@@ -50,7 +63,6 @@ from sojourn.engine.wire.bundle import Bundle, Link
 from sojourn.engine.wire.spec import HostSpec
 from sojourn.engine.worker import values
 from sojourn.engine.worker.host import ask_for_worker, start_host
-from sojourn.engine.worker.keys import key_hash
 from sojourn.placement.assignment import PHI, Need, assign
 from sojourn.queueing.allocation import min_processors
 from sojourn.queueing.network import Network
@@ -66,55 +78,12 @@ TARGET_S = 0.0015  # a tuple takes 1 ms
 # moves
 
 
-class Keeper(sj.Operator):
-    """Sleeps, counts and keeps bytes."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def process(self, n: int) -> int:
-        time.sleep(0.002)
-        key = one_each(n)
-        count: int = self.state.get(key, 0) + 1
-        if count == 1 and self.size:
-            self.state["kept", key] = bytes(self.size)
-        self.state[key] = count
-        return count
-
-
-def number(n: int) -> int:
-    """A value."""
-    return n
-
-
-def keys() -> tuple[int, ...]:
-    """One for each of 256 shards."""
-    found: dict[int, int] = {}
-    for key in itertools.count():
-        found.setdefault(key_hash(key) % 256, key)
-        if len(found) == 256:
-            return tuple(found.values())
-    raise AssertionError
-
-
-KEYS = keys()
-
-
-def one_each(n: int) -> int:
-    """Its key."""
-    return KEYS[n % 256]
-
-
-def forget(_value: Any) -> None:
-    """Nobody wants it."""
-
-
 def shuttled(spark: SparkSession, upstream: int, size: int, seconds: int) -> dict[str, Any]:
     """Shards that move while tuples flow; times in milliseconds, by second."""
     t = sj.Topology("moves")
     numbers = t.source("numbers", sj.sources.paced(number, rate=400.0))
     through = t.map("through", number, numbers, executors=upstream, processors=upstream)
-    kept = t.map("keep", Keeper(size), through, key=one_each, shards=256, processors=2)
+    kept = t.map("keep", Keeper(0.002, size), through, key=one_each, shards=SHARDS, processors=2)
     t.sink("out", sj.sinks.call(forget), kept)
     sync, beyond, moves, moved = [], [], 0, 0
     with Steal() as steal, sj.start(t, spark=spark) as running:
@@ -488,7 +457,10 @@ PARTS: dict[str, Callable[[Any, bool], dict[str, Any]]] = {
     "schedule": schedule,
     "hold": hold,
     "moves": moves,
+    "machine": machine,
+    "shuffles": shuffles,
 }
+ON_SPARK = ("moves", "shuffles")
 
 
 def main() -> None:
@@ -498,7 +470,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name in options.parts:
         print(f"{name} …", file=sys.stderr, flush=True)
-        results[name] = PARTS[name](spark() if name == "moves" else None, options.quick)
+        results[name] = PARTS[name](spark() if name in ON_SPARK else None, options.quick)
         if not options.json:
             print(f"{name}: {json.dumps(results[name], indent=2)}", flush=True)
     ended(results, options.json)
