@@ -20,7 +20,8 @@
     machine   a keyed operator with 100 MB of state on a standalone cluster. Its five processors are
               of one machine and 80 % busy; they sleep. Three more are asked for, which takes a
               second machine, and are then given back with it, three times. Of the tuples that end
-              from then until 5 s after the machine has come or gone, none takes longer than 0.5 s.
+              from then until 5 s after the machine has come or gone, none takes longer by 0.5 s
+              than the slowest of the ten seconds before.
               A worker there has its first tuple within 10 s of asking, in the median. Nothing
               restarts. Seconds with more than 5 % of the CPU stolen are left out; if that is more
               than half of them, the time counts as missed.
