@@ -26,7 +26,7 @@ def run(lab: Lab) -> Finding:
         at = int(number / RATE / SPAN_S)
         if at >= len(spans):
             spans.append(Counter())
-        spans[at][made.order(number)["symbol"]] += 1
+        spans[at][made.order(number)[2]] += 1  # its symbol
     total = sum(spans, Counter())
     five = [symbol for symbol, _ in total.most_common(5)]
     rates = {symbol: [span[symbol] / SPAN_S for span in spans] for symbol in five}

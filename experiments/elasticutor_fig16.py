@@ -4,8 +4,11 @@ paradigms.
 Claims: the executor-centric ones about double the throughput and have a latency lower by one or two
 orders of magnitude; naive and elastic are close to each other.
 
-Rule: elastic carries at least 1.7 times what static and what resource-centric do, at a tenth of
-the mean latency of each or less, and naive at least 0.8 times what elastic does."""
+Rule: where sources send as much as is taken, elastic carries at least 1.7 times what static and
+what resource-centric do, and naive at least 0.8 times what elastic does. Where orders come at 80 %
+of what elastic carries, its mean latency, counted from when an order is due, is a tenth of that of
+each or less. (Where as much comes as is taken, all queues are full, and latency only says how long
+they may be.)"""
 
 from typing import Any
 
@@ -17,13 +20,16 @@ from sojourn.simulator.elastic.job import PARADIGMS, Paradigm
 
 __all__ = ["ENGINES", "NOTES"]
 NOTES = SSE_NOTES
+SHARE = 0.8  # of what elastic carries
 
 
 def run(lab: Lab) -> Finding:
     """All four."""
     outcomes = {p: ran(sse(p), seconds(lab)) for p in PARADIGMS}
     rates = {p: rate(outcome) for p, outcome in outcomes.items()}
-    means = {p: outcome.mean_s(WARM_S) for p, outcome in outcomes.items()}
+    offered = SHARE * rates["elastic"]
+    given = {p: ran(sse(p), seconds(lab), offered) for p in PARADIGMS}
+    means = {p: outcome.mean_since_due_s(offered, WARM_S) for p, outcome in given.items()}
     others: tuple[Paradigm, ...] = ("static", "resource-centric")
     more = [rates["elastic"] / rates[p] for p in others]
     less = [means[p] / means["elastic"] for p in others]
@@ -31,13 +37,18 @@ def run(lab: Lab) -> Finding:
     holds = min(more) >= 1.7 and min(less) >= 10 and close >= 0.8
     verdict = (
         f"elastic carries {more[0]:.2f} times what static does and {more[1]:.2f} times what "
-        f"resource-centric does, at 1/{less[0]:.0f} and 1/{less[1]:.0f} of their latency"
+        f"resource-centric does, and at 80 % of that their latency is {less[0]:.0f} and "
+        f"{less[1]:.0f} times its own"
     )
     rows = [
         ("throughput, elastic over static", "about 2", f"{more[0]:.2f}"),
         ("throughput, elastic over resource-centric", "about 2", f"{more[1]:.2f}"),
-        ("mean latency, static over elastic", "10 to 100", f"{less[0]:.1f}"),
-        ("mean latency, resource-centric over elastic", "10 to 100", f"{less[1]:.1f}"),
+        ("mean latency at 80 % of that, static over elastic", "10 to 100", f"{less[0]:.1f}"),
+        (
+            "mean latency at 80 % of that, resource-centric over elastic",
+            "10 to 100",
+            f"{less[1]:.1f}",
+        ),
         ("throughput, naive over elastic", "close to 1", f"{close:.2f}"),
     ]
 

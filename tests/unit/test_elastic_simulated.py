@@ -54,7 +54,10 @@ def test_what_comes_is_served_or_waits(paradigm: Paradigm) -> None:
     outcome = flow.run(5.0)
     waits = float(flow.operators[0].queue.sum())
     assert outcome.came == pytest.approx(sum(outcome.served) + waits)
-    assert 0.5 * 5 * 9000.0 < outcome.came <= 5 * 9000.0
+    assert outcome.came + flow.held == pytest.approx(5 * 9000.0)
+    assert outcome.came > 0.5 * 5 * 9000.0
+    longer = outcome.mean_since_due_s(9000.0) > outcome.mean_s()
+    assert longer == any(outcome.held)
     assert waits <= 16 * SMALL.costs.max_queue
     tuples = TupleRun(setup, 9000.0)
     outcome = tuples.run(2.0)

@@ -27,11 +27,13 @@ Flow = npt.NDArray[np.float64]
 class Outcome:
     """What was seen: tuples from outside that were served in each step, and from looks at each
     core how long tuples took, with how many they stand for. Bytes of state that crossed machines,
-    and of tuples that went to cores of other machines and back."""
+    and of tuples that went to cores of other machines and back. If sources have only so much to
+    send, how much of it waited there at the end of each step."""
 
     step_s: float
     served: list[float] = field(default_factory=list)
     looks: list[tuple[float, Flow, Flow]] = field(default_factory=list)  # time, seconds, tuples
+    held: list[float] = field(default_factory=list)
     came: float = 0.0  # tuples from outside
     moves: int = 0
     migrated: float = 0.0
@@ -58,6 +60,11 @@ class Outcome:
         """How long tuples took."""
         seconds, tuples = self._weighted(since_s)
         return float((seconds * tuples).sum() / tuples.sum())
+
+    def mean_since_due_s(self, offered: float, since_s: float = 0.0) -> float:
+        """The same, and how long they waited at sources that have so many a second to send."""
+        held = self.held[round(since_s / self.step_s) :]
+        return self.mean_s(since_s) + sum(held) / len(held) / offered  # Little's law
 
     def percentile_s(self, percent: float, since_s: float = 0.0) -> float:
         """How long so many of a hundred took at most."""
@@ -111,6 +118,7 @@ class FlowRun:
             ]
         self.now_s, self.turn = 0.0, -1
         self.passed = 0.0  # tuples from outside since the last decision
+        self.held = 0.0  # tuples that sources should have sent and could not
         self.held_back = False
         self.outcome = Outcome(STEP_S)
         machines = setup.cluster.machines
@@ -147,7 +155,13 @@ class FlowRun:
             operator.load += fresh * (rate * operator.shares - operator.load)
         self.passed = 0.0
         if all(operator.pause is None for operator in self.operators):
-            self._begin(self.placing.decide([o.load for o in self.operators], self.held_back))
+            waiting = [
+                count
+                for o in self.operators
+                for count in summed(o.owner, o.queue, len(o.to_executor)).tolist()
+            ]
+            loads = [o.load for o in self.operators]
+            self._begin(self.placing.decide(loads, self.held_back, waiting))
         self.held_back = False
 
     def _begin(self, moves: Sequence[Move]) -> None:
@@ -279,8 +293,12 @@ class FlowRun:
         by_card = float((free / np.maximum(self.cards, 1e-12)).min())
         self.state[:] = 0.0
         first = self.operators[0]
-        rate = max(0.0, min(self.offered, by_card, accepted[first.number]))
+        due = self.offered + self.held / STEP_S
+        rate = max(0.0, min(due, by_card, accepted[first.number]))
         self.held_back |= rate < self.offered
+        if math.isfinite(due):
+            self.held = (due - rate) * STEP_S
+        self.outcome.held.append(self.held)
         self.used = self.cards * rate * STEP_S
         self.outcome.served.append(self._pass(first, rate, accepted))
         self.passed += rate * STEP_S

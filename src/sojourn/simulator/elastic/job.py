@@ -24,7 +24,8 @@ def summed(places: npt.NDArray[np.int64], values: Shares, count: int) -> Shares:
 class Keyed:
     """An operator with a key: the CPU time of a tuple, its bytes and those of what it makes of it,
     and the bytes of a shard's state. `per_order` says how many tuples it gets for one from outside;
-    those with `behind` get them from that operator."""
+    those with `behind` get them from that operator. It may have a number of executors of its
+    own."""
 
     name: str
     cost_s: float = 0.001
@@ -33,6 +34,7 @@ class Keyed:
     shard_bytes: float = 32 * 1024.0
     per_order: float = 1.0
     behind: str | None = None
+    executors: int | None = None
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,16 @@ class Setup:
         if self.paradigm not in PARADIGMS:
             known = ", ".join(PARADIGMS)
             raise InputError(f"a paradigm must be one of {known}; got {self.paradigm!r}")
-        if self.executors * len(self.operators) > self.usable:
+        all_executors = sum(map(self.executors_of, self.operators))
+        if all_executors > self.usable:
             raise InputError(
                 f"every executor needs a core: {len(self.operators)} operators with "
-                f"{self.executors} executors each are too many for {self.usable} cores"
+                f"{all_executors} executors in all are too many for {self.usable} cores"
             )
+
+    def executors_of(self, operator: Keyed) -> int:
+        """How many an operator has, where executors share out cores."""
+        return self.executors if operator.executors is None else operator.executors
 
     @property
     def usable(self) -> int:

@@ -8,6 +8,7 @@ ones have executors that share out cores: elastic by `placement/assignment.py`, 
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from sojourn.simulator.elastic.job import Setup, Shares
 
 _LEAST = 1e-9  # tuples per second
 _AMPLE = 5.0  # times the service time: the target of a visit
+_DRAIN_S = 2.0  # within which what waits should be worked off, as in the control loop
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,10 @@ class Placing:
     def _start_elastic(self) -> None:
         setup = self.setup
         free = iter(self._in_turn())
-        for operator in range(len(setup.operators)):
-            for number in range(setup.executors):
-                shards = list(range(number, setup.shards, setup.executors))
+        for operator, keyed in enumerate(setup.operators):
+            executors = setup.executors_of(keyed)
+            for number in range(executors):
+                shards = list(range(number, setup.shards, executors))
                 core = next(free)
                 self.executors.append(Executor(operator, self.machine(core), shards, [core]))
                 self.core_of[operator][shards] = core
@@ -110,14 +113,17 @@ class Placing:
 
     # while it runs
 
-    def decide(self, loads: Sequence[Shares], held_back: bool) -> list[Move]:
-        """What to move, from the tuples per second of every shard, and whether sources were held
-        back, so that more would have come. It counts as done from now on."""
+    def decide(
+        self, loads: Sequence[Shares], held_back: bool, waiting: Sequence[float] = ()
+    ) -> list[Move]:
+        """What to move, from the tuples per second of every shard, whether sources were held back,
+        so that more would have come, and how many tuples wait at each executor. It counts as done
+        from now on."""
         if self.setup.paradigm == "static":
             return []
         if self.setup.paradigm == "resource-centric":
             return self._repartition(loads)
-        wanted = self.needed(loads, held_back)
+        wanted = self.needed(loads, held_back, waiting)
         before = [list(e.cores) for e in self.executors]
         self._assign(wanted, loads)
         moves = []
@@ -125,11 +131,17 @@ class Placing:
             moves += self._balance(executor, loads[executor.operator], executor.cores != had)
         return moves
 
-    def needed(self, loads: Sequence[Shares], held_back: bool = False) -> list[int]:
-        """The cores that each executor needs, by the queueing model. Where all together are too
-        few, each gets its share."""
+    def needed(
+        self, loads: Sequence[Shares], held_back: bool = False, waiting: Sequence[float] = ()
+    ) -> list[int]:
+        """The cores that each executor needs for what comes and waits, by the queueing model. Where
+        all together are too few, each gets its share."""
         setup = self.setup
         rates = [float(loads[e.operator][e.shards].sum()) for e in self.executors]
+        if not held_back:
+            rates = [
+                rate + count / _DRAIN_S for rate, count in zip_longest(rates, waiting, fillvalue=0)
+            ]
         costs = [setup.operators[e.operator].cost_s for e in self.executors]
         plan = None if held_back else self._fewest(rates, costs, loads)
         if plan is not None and plan.feasible and plan.processors <= setup.usable:

@@ -140,7 +140,7 @@ class TupleRun:
         self.load += fresh * (self.arrived / costs.period_s - self.load)
         self.arrived[:] = 0.0
         if self.pause is None:
-            moves = self.placing.decide([self.load], self.held_back)
+            moves = self.placing.decide([self.load], self.held_back, self.waiting)
             self.outcome.moves += len(moves)
             if moves and not self.setup.is_elastic:
                 self.pause, self.draining = (self.now_s, moves), True
