@@ -65,7 +65,7 @@ SSE_NOTES = (
     "virtual time, as a flow; 32 machines of 8 cores with 1 Gb/s each; orders of 96 bytes take the "
     "transactor 1 ms, every second one makes a trade of 160 bytes, which takes each of the eleven "
     "operators behind it 0.1 ms; 32 executors of the transactor and 4 of each other, as twelve "
-    "times 32 would need more cores than there are; 1500 stocks by zipf 0.4, so that none alone "
+    "times 32 would need more cores than there are; 1500 stocks by zipf 0.35, so that none alone "
     "needs more than a core, drawn anew six times a minute; sources send as much as is taken, "
     "unless said otherwise; what the engine itself costs is assumed"
 )
@@ -77,7 +77,7 @@ def sse(paradigm: Paradigm, **more: Any) -> Setup:
     behind = [Keyed(name, 0.0001, 160.0, 0.0, 4096.0, 0.5, "transactor", 4) for name in EVENTS]
     return Setup(
         operators=(transactor, *behind),
-        popularity=Popularity(keys=1500, zipf=0.4, shuffles=6.0),
+        popularity=Popularity(keys=1500, zipf=0.35, shuffles=6.0),
         paradigm=paradigm,
         executors=32,
         shards=4096,
