@@ -248,7 +248,8 @@ def shuffles(spark: SparkSession, quick: bool) -> dict[str, Any]:
             while not running.await_idle(draw.uniform(1.0, 5.0)):
                 running.resize({"calculator": draw.randint(3, 7)})
                 resizes += 1
-                moves += sum(part.moves for part in running.samples().vertices["calculator"].parts)
+                sample = running.samples().vertices.get("calculator")  # none while it restarts
+                moves += sum(part.moves for part in sample.parts) if sample else 0
                 if resizes % 3 == 0:
                     name = draw.choice(list(VICTIMS))
                     with contextlib.suppress(ProcessLookupError, StopIteration, IndexError):

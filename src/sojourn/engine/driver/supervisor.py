@@ -120,7 +120,7 @@ class Supervisor(threading.Thread):
                 _log.warning(
                     "topology %s failed (%s); restart %d goes back to commit %d",
                     self.plan.topology.name,
-                    self._causes(failure)[:500],
+                    self._causes(failure, 500),
                     self.restarts,
                     self.committer.record.number,
                 )
@@ -173,13 +173,18 @@ class Supervisor(threading.Thread):
             if failed.suspects:
                 self.justice.died(failed, self.committer.record.number)
         if self.in_a_row >= self.plan.settings.max_restarts:
-            causes = self._causes(failure)[:2000]
+            causes = self._causes(failure, 2000)
             return f"gave up after {self.in_a_row} restarts without a commit: {causes}"
         return None
 
-    def _causes(self, failure: str) -> str:
+    def _causes(self, failure: str, most: int | None = None) -> str:
+        """What failed; if that is long, the beginning and the end of it, where a traceback says
+        what happened."""
         causes = dict.fromkeys(failed.error for failed in self.hub.failures)
-        return "; ".join(causes) or failure
+        found = "; ".join(causes) or failure
+        if most is None or len(found) <= most:
+            return found
+        return f"{found[: most // 2]} … {found[-most // 2 :]}"
 
     def _start_query(self) -> None:
         plan = self.plan

@@ -88,6 +88,8 @@ class Leaving:
         try:
             values.pickler(self).dump(state)
             self._give(more=False)
+        except (BrokenPipeError, ConnectionResetError):
+            raise  # nobody is left to be told
         except Exception as error:  # noqa: BLE001  # a thread has nobody else to tell
             self.send(m.Fatal(f"the state of a shard cannot be moved: {error}"))
 

@@ -44,6 +44,8 @@ class _Answers:
 
     def send(self, message: m.FromWorker) -> None:
         with self.lock:
+            if self.sock.fileno() < 0:  # the loop has ended, a thread has not
+                raise ConnectionResetError
             send_frame(self.sock, m.encode(message))
 
     def when_done(self, save: Callable[[], m.Saved]) -> None:
