@@ -109,6 +109,14 @@ def test_a_closed_peer_shows_when_reading(pair: Pair) -> None:
     assert here.receive() is None
 
 
+def test_what_is_sent_after_closing_is_dropped(pair: Pair) -> None:
+    """As to a worker that is known to be dead."""
+    here, _ = map(Link, pair)
+    here.close()
+    here.send(b"to nobody")
+    assert here.unsent_bytes == 0
+
+
 def test_a_peer_that_leaves_unread_frames_shows_when_reading(pair: Pair) -> None:
     here, there = map(Link, pair)
     here.send(b"unread")

@@ -133,6 +133,9 @@ class Link:
 
     def flush(self) -> None:
         """Send what the socket takes. A peer that is gone shows when reading."""
+        if self.sock.fileno() < 0:  # that was seen already
+            self.unsent.clear()
+            self.unsent_bytes = 0
         try:
             while self.unsent:
                 sent = self.sock.send(self.unsent[0])
