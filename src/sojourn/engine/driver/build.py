@@ -177,7 +177,7 @@ def build_tasks(
     with own_modules_by_value():
         return [
             Task(
-                tuple(cloudpickle.dumps(spec_of(place)) for place in places),
+                tuple(_pickle(place.vertex, spec_of(place)) for place in places),
                 tuple(places),
                 plan.layout.lanes,
                 level,
@@ -197,7 +197,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
 
     def reducer_override(self, thing: Any) -> Any:
         if isinstance(thing, _CACHED):
-            own = cloudpickle.list_registry_pickle_by_value()
+            own = {"__main__", *cloudpickle.list_registry_pickle_by_value()}
             if thing.__module__ in own or thing.__qualname__.count("<"):
                 return cached_again, (thing.__wrapped__, thing.cache_parameters())
         return super().reducer_override(thing)
