@@ -17,6 +17,10 @@
               steps, how many cores and which, while the loads change by chance. At most 20 ms and
               200 ms in the median, and less than a rendition that follows the paper to the letter:
               M/M/k computed afresh for every step, and every executor looked at for every core.
+    optimum   the assignment of cores against the exact optimum of equation 2, by a solver of
+              integer programs, in 300 random cases of 4 executors on 3 machines of 4 cores. Over all
+              cases, the state moved is at most 1.25 times the least. φ was doubled although the
+              lower one had a solution in at most a tenth of the cases in which it was doubled.
     machine   a keyed operator with 100 MB of state on a standalone cluster. Its five processors are
               of one machine and 80 % busy; they sleep. Three more are asked for, which takes a
               second machine, and are then given back with it, three times. Of the tuples that end
@@ -51,6 +55,7 @@ from dataclasses import replace
 from typing import Any
 
 import cloudpickle
+import exact
 from machine import Steal
 from parts import asked, ended
 from pyspark.sql import SparkSession
@@ -64,7 +69,7 @@ from sojourn.engine.wire.bundle import Bundle, Link
 from sojourn.engine.wire.spec import HostSpec
 from sojourn.engine.worker import values
 from sojourn.engine.worker.host import ask_for_worker, start_host
-from sojourn.placement.assignment import PHI, Need, assign
+from sojourn.placement.assignment import PHI, Need, assign, cost
 from sojourn.queueing.allocation import min_processors
 from sojourn.queueing.network import Network
 from sojourn.queueing.station import Station
@@ -454,8 +459,46 @@ def schedule(_spark: SparkSession | None, quick: bool) -> dict[str, Any]:
     return {"runs": runs, "missed": missed}
 
 
+# optimum
+
+
+def optimum(_spark: SparkSession | None, quick: bool) -> dict[str, Any]:
+    """What the walk costs, over the least that is possible."""
+    room = dict.fromkeys(range(3), 4)
+    count, exact_times, ratios = 20 if quick else 300, 0, []
+    paid = least = 0.0
+    doubled = needlessly = 0
+    for seed in range(count):
+        needs, before = exact.case(seed)
+        found = assign(needs, room, before)
+        best = exact.optimum(needs, room, before, found.phi)
+        assert best is not None
+        own = cost(needs, before, found.cores)
+        paid, least = paid + own, least + best
+        exact_times += own <= best + 1e-6
+        ratios.append(own / best if best > 1e-6 else 1.0)
+        if found.phi > PHI:
+            doubled += 1
+            needlessly += exact.optimum(needs, room, before, found.phi / 2) is not None
+    missed = []
+    if paid > 1.25 * least:
+        missed.append(f"{paid / least:.3f} times the least, at most 1.25")
+    if needlessly > doubled / 10:
+        missed.append(f"{needlessly} of {doubled} times without need, at most a tenth")
+    return {
+        "cases": count,
+        "over_least": paid / least,
+        "worst": max(ratios),
+        "least_found": exact_times,
+        "phi_doubled": doubled,
+        "needlessly": needlessly,
+        "missed": missed,
+    }
+
+
 PARTS: dict[str, Callable[[Any, bool], dict[str, Any]]] = {
     "schedule": schedule,
+    "optimum": optimum,
     "hold": hold,
     "moves": moves,
     "machine": machine,
