@@ -19,8 +19,8 @@
               M/M/k computed afresh for every step, and every executor looked at for every core.
     optimum   the assignment of cores against the exact optimum of equation 2, by a solver of
               integer programs, in 300 random cases of 4 executors on 3 machines of 4 cores. In all
-              cases together, the state moved is at most 1.25 times the least. φ was doubled although
-              the lower one had a solution in at most a tenth of the cases in which it was doubled.
+              of them together, the state moved is at most 1.25 times the least. φ was doubled
+              although the lower one had a solution in at most a tenth of the cases in which it was.
     machine   a keyed operator with 100 MB of state on a standalone cluster. Its five processors are
               of one machine and 80 % busy; they sleep. Three more are asked for, which takes a
               second machine, and are then given back with it, three times. Of the tuples that end
