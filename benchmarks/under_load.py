@@ -101,7 +101,8 @@ class Seen:
         with self.changed:
             self.capacity = record.capacity
             keep = record.samples.vertices.get("keep")
-            self.state = max([self.state, *(part.state for part in keep.parts)] if keep else [0])
+            if keep is not None:
+                self.state = max([self.state, *(part.state for part in keep.parts)])
             self.changed.notify_all()
 
     def until(self, there: Callable[[int], bool], timeout_s: float) -> float | None:
@@ -160,6 +161,7 @@ def machine(_spark: SparkSession | None, quick: bool) -> dict[str, Any]:
         before = _slowest(watch, steal, asked - 10.0, asked)
         runs.append(
             {
+                "in_use_after_s": None if came is None else came - asked,
                 "served_after_s": served,
                 "slowest_before_s": before,
                 "slowest_while_added_s": adding,

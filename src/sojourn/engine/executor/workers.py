@@ -52,8 +52,8 @@ class Worker:
     retiring: bool = False
     shards: int = 0
     labels: int = 0  # of shards that it is to give up
-    leaving: dict[int, "Worker"] = field(default_factory=dict)  # of these, those it was not told of
-    # yet, and who gets them
+    # Of these, the shards it was not told of yet, and who gets them.
+    leaving: dict[int, "Worker"] = field(default_factory=dict)
     at_once: int = 0  # shards that it was told of together
     under_way: int = 0  # of these, those that have not come
     surfaces_s: float = 0.0  # when their labels should surface

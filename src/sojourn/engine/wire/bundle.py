@@ -133,9 +133,6 @@ class Link:
 
     def flush(self) -> None:
         """Send what the socket takes. A peer that is gone shows when reading."""
-        if self.sock.fileno() < 0:  # that was seen already
-            self.unsent.clear()
-            self.unsent_bytes = 0
         try:
             while self.unsent:
                 sent = self.sock.send(self.unsent[0])
@@ -146,7 +143,10 @@ class Link:
                     self.unsent.popleft()
         except BlockingIOError:
             return
-        except (BrokenPipeError, ConnectionResetError):
+        except OSError as error:
+            gone = isinstance(error, (BrokenPipeError, ConnectionResetError))
+            if not gone and self.sock.fileno() >= 0:  # else it was closed, as that was seen before
+                raise
             self.unsent.clear()
             self.unsent_bytes = 0
 

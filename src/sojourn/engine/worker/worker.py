@@ -44,9 +44,12 @@ class _Answers:
 
     def send(self, message: m.FromWorker) -> None:
         with self.lock:
-            if self.sock.fileno() < 0:  # the loop has ended, a thread has not
-                raise ConnectionResetError
-            send_frame(self.sock, m.encode(message))
+            try:
+                send_frame(self.sock, m.encode(message))
+            except OSError:
+                if self.sock.fileno() < 0:  # the loop has ended, a thread has not
+                    raise ConnectionResetError from None
+                raise
 
     def when_done(self, save: Callable[[], m.Saved]) -> None:
         """Do something in a thread, and answer with its result."""
