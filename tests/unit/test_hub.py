@@ -58,6 +58,22 @@ def test_feedback_waits_until_the_first_source_has_joined(hub: tuple[Hub, Wire])
     assert [inject.row for inject in wire.to(numbers, m.Inject)] == [b"1", b"2", b"3"]
 
 
+def test_sources_begin_when_everything_behind_them_is_there(hub: tuple[Hub, Wire]) -> None:
+    made, wire = hub
+    made.welcome = lambda _hello: m.Welcome(0)
+    numbers = join(made, "numbers")
+    rounds = b"round/0/x/3"
+    made.handle(rounds, m.Hello("round", 0, "host", 1, "boot", 0.0))
+    assert len(wire.to(rounds, m.Welcome)) == 1
+    assert not wire.to(numbers, m.Welcome)
+    made.handle(rounds, m.Attached())
+    assert len(wire.to(numbers, m.Welcome)) == 1
+    made.between_batches()
+    made.handle(rounds, m.Attached())
+    made.handle(numbers, m.Attached())
+    assert len(wire.to(numbers, m.Welcome)) == 1, "of a new batch it is not told again"
+
+
 def test_what_was_heard_of_an_earlier_start_does_not_count(hub: tuple[Hub, Wire]) -> None:
     made, wire = hub
     rounds = join(made, "round")

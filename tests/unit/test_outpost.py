@@ -1,8 +1,10 @@
 """An outpost, as a process of its own: it joins, sends workers to whom the driver says, and ends
-with the driver's word or with its parent."""
+with the driver's word or with the task that asked for it."""
 
 import os
 import pickle
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ import sojourn as sj
 from sojourn.engine.driver.build import own_modules_by_value
 from sojourn.engine.executor.entrance import Entrance
 from sojourn.engine.executor.loop import Loop
+from sojourn.engine.spark import nursery
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelServer
 from sojourn.engine.wire.sealed import SealedLink
@@ -56,6 +59,20 @@ SPEC = HostSpec(
 )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nursery_of_ours() -> Iterator[None]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs, pytest.MonkeyPatch.context() as patch:
+        end = theirs.fileno()
+        command = [sys.executable, "-m", "sojourn.engine.executor.main", str(end)]
+        process = subprocess.Popen(command, pass_fds=[end])
+        theirs.close()
+        patch.setattr(nursery, "_nursery", ours)
+        yield
+    ours.close()
+    assert process.wait(WAIT_S) == 0
+
+
 class Rig:
     """The driver's end of the channel, an executor's entrance, and an outpost."""
 
@@ -66,12 +83,8 @@ class Rig:
         self.entrance = Entrance(
             self.loop, SECRET, "tcp://127.0.0.1:1", lambda link, _machine: self.links.append(link)
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sojourn.engine.executor.outpost"], stdin=subprocess.PIPE
-        )
-        assert self.process.stdin is not None
-        with self.process.stdin as pipe:
-            pickle.dump(OutpostSpec(self.channel.keys, SECRET, "7", os.getpid()), pipe)
+        self.held = nursery.start_outpost(pickle.dumps(OutpostSpec(self.channel.keys, SECRET, "7")))
+        self.held.settimeout(WAIT_S)
         self.name, told = self.heard()
         assert isinstance(told, m.Outpost)
         self.told = told
@@ -107,8 +120,7 @@ class Rig:
         return message
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self.held.close()
         for link in self.links:
             link.close()
         self.entrance.close()
@@ -165,14 +177,23 @@ def test_it_ends_when_the_driver_says_so(rig: Rig) -> None:
     rig.channel.send(rig.name, m.Finish())
     name, told = rig.heard()
     assert (name, type(told)) == (rig.name, m.Bye)
-    assert rig.process.wait(WAIT_S) == 0
+    assert rig.held.recv(1) == b""
+    assert rig.answer(link) is None
+
+
+def test_it_ends_with_the_task_that_asked_for_it(rig: Rig) -> None:
+    (link,) = rig.employ(1)
+    assert isinstance(rig.answer(link), m.Ready)
+    rig.held.close()
+    name, told = rig.heard()
+    assert (name, type(told)) == (rig.name, m.Bye)
     assert rig.answer(link) is None
 
 
 def test_workers_end_with_their_outpost(rig: Rig) -> None:
     (link,) = rig.employ(1)
     assert isinstance(rig.answer(link), m.Ready)
-    rig.process.kill()
+    os.kill(rig.told.pid, signal.SIGKILL)
     assert rig.answer(link) is None
 
 

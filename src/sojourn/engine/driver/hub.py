@@ -44,6 +44,8 @@ class Hub(threading.Thread):
         self.batch, self.handled_batch = -1, -1  # the last batch of Spark's that has ended
         self.held = False  # whether all is held until the next batch has begun
         self.moved = False
+        self.sources = {place.vertex for place in layout.places if place.level == 0}
+        self.sources_began = False
         self.feedback: list[m.Feedback] = []
         self.cuts: dict[bytes, m.HasCut] = {}
         self.saved: dict[bytes, m.HasSaved] = {}
@@ -269,7 +271,7 @@ class Hub(threading.Thread):
             self.at.clear()
             self.attached.clear()
             self.batch = self.handled_batch = -1
-            self.moved = self.held = False
+            self.moved = self.held = self.sources_began = False
             self.feedback.clear()
             self.cuts.clear()
             self.saved.clear()
@@ -324,6 +326,7 @@ class Hub(threading.Thread):
                     self.channel.send(found[0], m.Employ(message.host, message.port, message.count))
             case m.Attached():
                 self.attached.add(sender)
+                self._let_sources_begin()
             case m.BatchEnded():
                 self.batch = max(self.batch, message.batch)
             case m.Got():
@@ -360,14 +363,31 @@ class Hub(threading.Thread):
             return
         self.at[place] = sender
         self._tell_time(sender, hello.at_s)
+        if hello.vertex not in self.sources:
+            self._let_begin(sender)
+        self._let_sources_begin()
+
+    def _let_begin(self, sender: bytes) -> None:
+        """Tell an executor where to go on."""
+        hello = self.members[sender]
+        place = (hello.vertex, hello.executor)
         if self.welcome is not None:
             self.channel.send(sender, self.welcome(hello))
         if place in self.processors:
             self.channel.send(sender, self.processors[place])
-        if place == self._first:
-            waited, self.feedback = self.feedback, []
-            for feedback in waited:
-                self._inject(feedback)
+
+    def _let_sources_begin(self) -> None:
+        """Let sources begin once everything behind them is there. Tuples that came earlier would
+        only wait for it."""
+        if self.sources_began or not self.complete():
+            return
+        self.sources_began = True
+        for (vertex, _), sender in self.at.items():
+            if vertex in self.sources:
+                self._let_begin(sender)
+        waited, self.feedback = self.feedback, []
+        for feedback in waited:
+            self._inject(feedback)
 
     @property
     def _first(self) -> tuple[str, int]:
@@ -380,12 +400,11 @@ class Hub(threading.Thread):
 
     def _inject(self, feedback: m.Feedback) -> None:
         """Pass feedback to the first source, which sends it on. Feedback that comes before that
-        source has joined waits for it."""
-        injector = self.at.get(self._first)
-        if injector is None:
-            self.feedback.append(feedback)
+        source has begun waits for it."""
+        if self.sources_began:
+            self.channel.send(self.at[self._first], m.Inject(feedback.row))
         else:
-            self.channel.send(injector, m.Inject(feedback.row))
+            self.feedback.append(feedback)
 
 
 def _is_dead(pid: int) -> bool:

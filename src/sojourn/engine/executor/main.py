@@ -1,7 +1,7 @@
-"""`python -m sojourn.engine.executor.main FD`: the nursery, which forks an elastic executor for
-every request that comes over the socket it inherits. A request holds the socket that the executor
-listens on, and one from which it reads its spec. The nursery ends when nobody is left to make
-requests."""
+"""`python -m sojourn.engine.executor.main FD`: the nursery, which forks an elastic executor or an
+outpost for every request that comes over the socket it inherits. A request holds the socket that
+the executor listens on, or that the outpost ends with, and one from which the new process reads its
+spec. The nursery ends when nobody is left to make requests."""
 
 import gc
 import os
@@ -11,17 +11,18 @@ import socket
 import sys
 
 from sojourn.engine.executor.executor import ElasticExecutor
+from sojourn.engine.executor.outpost import run_outpost
 
 
 def main() -> None:
-    """Fork executors; in each, read the spec and run."""
+    """Fork executors and outposts; in each, read the spec and run."""
     os.dup2(2, 1)  # what user code prints goes where Spark logs
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for executors
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     requests = socket.socket(fileno=int(sys.argv[1]))
     gc.freeze()
     while True:
-        _, ends, _, _ = socket.recv_fds(requests, 1, 2)
+        kind, ends, _, _ = socket.recv_fds(requests, 1, 2)
         if not ends:
             return
         if not os.fork():
@@ -30,13 +31,16 @@ def main() -> None:
             os.close(end)
     requests.close()
     os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    listener, told = (socket.socket(fileno=end) for end in ends)
+    held, told = (socket.socket(fileno=end) for end in ends)
     with told, told.makefile("rb") as file:
         pickled = file.read()
     spec = pickle.loads(pickled)  # from the task, which got it from the driver
-    listener.setblocking(False)
-    ElasticExecutor(spec, listener, pickled).run()
+    if kind == b"o":
+        run_outpost(spec, held)
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    held.setblocking(False)
+    ElasticExecutor(spec, held, pickled).run()
 
 
 main()

@@ -1,15 +1,13 @@
-"""`python -m sojourn.engine.executor.outpost`: a process on a machine that hosts workers of elastic
-executors elsewhere. A Spark task starts it and ends with it. The driver tells it whom to send
-workers to. Each worker has a connection of its own to its executor, and this process passes on what
-goes over it, so that a worker knows nothing of where it is. Workers of an executor are forked from
-one process that has loaded its code."""
+"""An outpost: a process on a machine that hosts workers of elastic executors elsewhere. A Spark
+task has the nursery fork it, and both end together. The driver tells it whom to send workers to.
+Each worker has a connection of its own to its executor, and this process passes on what goes over
+it, so that a worker knows nothing of where it is. Workers of an executor are forked from one
+process that has loaded its code."""
 
 import hashlib
 import os
 import pickle
-import signal
 import socket
-import sys
 import time
 import traceback
 from dataclasses import dataclass, field
@@ -48,7 +46,7 @@ class _Worker:
 class Outpost:
     """The loop."""
 
-    def __init__(self, spec: OutpostSpec, nursery: socket.socket) -> None:
+    def __init__(self, spec: OutpostSpec, nursery: socket.socket, task: socket.socket) -> None:
         self.spec, self.nursery = spec, nursery
         self.machine = machine_name()
         self.loop = Loop()
@@ -59,6 +57,7 @@ class Outpost:
         self.loop.add(self.background, self.background.hand_back)
         self.loop.add(self.channel, lambda: self.channel.receive(self._command))
         self.loop.add(self.channel.monitor, self.channel.read_monitor)
+        self.loop.add(task, self._end_all)  # it says nothing, so it has ended
 
     def run(self) -> None:
         """Until the driver says so, or is gone."""
@@ -75,6 +74,9 @@ class Outpost:
             self.loop.turn(None if lost_at is None else max(0.0, lost_at - time.monotonic()))
         self.channel.send(m.Bye())
         self.channel.close()
+
+    def _end_all(self) -> None:
+        self.ended = True
 
     def _command(self, message: m.ToExecutor) -> None:
         match message:
@@ -194,25 +196,17 @@ def _nursery(requests: socket.socket) -> None:
             os._exit(code)
 
 
-def main() -> None:
-    """Read what to do from standard input, which a Spark task writes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for hosts
-    spec: OutpostSpec = pickle.load(sys.stdin.buffer)
-    os.dup2(2, 1)  # what user code prints goes where Spark logs
-    die_with(spec.parent)
+def run_outpost(spec: OutpostSpec, task: socket.socket) -> None:
+    """Be an outpost for as long as the task holds its end of the socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     if not os.fork():
         try:
             die_with(parent)
             ours.close()
+            task.close()
             _nursery(theirs)
         finally:
             os._exit(0)
     theirs.close()
-    Outpost(spec, ours).run()
-
-
-if __name__ == "__main__":
-    main()
+    Outpost(spec, ours, task).run()

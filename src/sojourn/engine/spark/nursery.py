@@ -1,7 +1,7 @@
-"""The nursery makes the elastic executors of a machine: a process that has loaded all they need and
-forks one in milliseconds. Spark's daemon of Python workers begins a nursery, and the workers it
-forks inherit the way to it. In a session with another daemon, every task begins its own. Used by
-tasks."""
+"""The nursery makes the elastic executors of a machine and its outpost: a process that has loaded
+all they need and forks one in milliseconds. Spark's daemon of Python workers begins a nursery, and
+the workers it forks inherit the way to it. In a session with another daemon, every task begins its
+own. Used by tasks."""
 
 import os
 import socket
@@ -28,13 +28,26 @@ def begin() -> socket.socket:
 
 def start_executor(listener: socket.socket, spec: bytes) -> None:
     """Start an executor that listens there. Only it gets its spec."""
+    _start(b"e", spec, listener)
+
+
+def start_outpost(spec: bytes) -> socket.socket:
+    """Start an outpost. It ends when the socket is closed; and where it ends by itself, the socket
+    is closed at the other end."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _start(b"o", spec, theirs)
+    return ours
+
+
+def _start(kind: bytes, spec: bytes, end: socket.socket) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ends = [listener.fileno(), theirs.fileno()]
+        ends = [end.fileno(), theirs.fileno()]
         try:
-            socket.send_fds(_nursery or begin(), [b"e"], ends)
+            socket.send_fds(_nursery or begin(), [kind], ends)
         except (BrokenPipeError, ConnectionResetError):
-            socket.send_fds(begin(), [b"e"], ends)  # the nursery was killed
+            socket.send_fds(begin(), [kind], ends)  # the nursery was killed
         theirs.close()
         ours.sendall(spec)
 

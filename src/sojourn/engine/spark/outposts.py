@@ -4,10 +4,7 @@ free slot there and holds it until the outpost ends. Used by the driver; the tas
 there."""
 
 import logging
-import os
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,7 +15,7 @@ from pyspark.core.rdd import RDD
 from pyspark.serializers import CPickleSerializer
 from pyspark.sql import SparkSession
 
-from sojourn.engine.spark.nursery import without_spark
+from sojourn.engine.spark import nursery
 from sojourn.engine.wire.channel import ChannelKeys
 from sojourn.engine.wire.spec import OutpostSpec, spark_executor_id
 
@@ -39,17 +36,9 @@ class OutpostTask:
         if spark_executor_id() not in ("", spark_executor):
             yield False
             return
-        spec = OutpostSpec(self.keys, self.secret, spark_executor, os.getpid())
-        path = without_spark(os.environ.get("PYTHONPATH", ""))
-        with subprocess.Popen(
-            [sys.executable, "-m", "sojourn.engine.executor.outpost"],
-            stdin=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-        ) as process:
-            assert process.stdin is not None
-            pickle.dump(spec, process.stdin)
-            process.stdin.close()
-            process.wait()
+        spec = OutpostSpec(self.keys, self.secret, spark_executor)
+        with nursery.start_outpost(pickle.dumps(spec)) as held:
+            held.recv(1)  # until it has ended
         yield True
 
 

@@ -91,7 +91,6 @@ class OutpostSpec:
     keys: ChannelKeys
     secret: bytes
     spark_executor: str
-    parent: int  # the process that starts it
 
 
 class Attach(msgspec.Struct, array_like=True):
