@@ -74,11 +74,15 @@ class Generator:
         settings = self.settings
         draw = random.Random(settings.seed * 1_000_003 + number)
         rank = bisect(self.cumulative, draw.random() * self.cumulative[-1])
-        turn = math.floor(number / settings.rate / 60 * settings.shuffles)
+        turn = math.floor(self.passed_s(number) / 60 * settings.shuffles)
         if turn != self.turn:
             self.turn, self.keys = turn, list(range(settings.keys))
             random.Random(f"{settings.seed}/{turn}").shuffle(self.keys)
         return self.keys[rank], self.payload
+
+    def passed_s(self, number: int) -> float:
+        """The time of that tuple."""
+        return number / self.settings.rate
 
 
 def spend(cost_s: float) -> None:
@@ -116,15 +120,17 @@ def forget(_value: Any) -> None:
     """Nobody wants the counts."""
 
 
-def topology(settings: Settings = DEFAULTS) -> sj.Topology:
+def topology(
+    settings: Settings = DEFAULTS, generator: Callable[[Settings], Generator] = Generator
+) -> sj.Topology:
     """generator → calculator → counts."""
     settings.check()
     t = sj.Topology("micro")
     count = max(1, round(settings.rate * settings.seconds))
-    generator = Generator(settings)
+    made = generator(settings)
     tuples = t.source(
         "generator",
-        sj.sources.paced(generator.tuple, rate=settings.rate, count=count, seed=settings.seed),
+        sj.sources.paced(made.tuple, rate=settings.rate, count=count, seed=settings.seed),
     )
     each = settings.state * settings.shards // settings.keys
     work = time.sleep if settings.wait else spend

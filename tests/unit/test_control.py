@@ -15,6 +15,7 @@ from sojourn.control.bias import Bias
 from sojourn.control.controller import Record, Shape
 from sojourn.control.journal import Journal, read_journal, replay
 from sojourn.control.loop import ControlLoop
+from sojourn.control.measure import Measure, measured
 from sojourn.control.negotiator import Negotiator
 from sojourn.control.remember import adopted
 from sojourn.control.situation import Action, Change, Limits, Memory, Short
@@ -809,6 +810,49 @@ def test_a_rate_that_has_risen_is_answered_before_the_next_tick() -> None:
     assert "500/s arrive" in record.decision.reason
     assert engine.allocation()["match"] >= 500 * 0.030
     assert control.controller.memory.past[-1].time_s == past[-1].time_s  # it is no measure
+
+
+def test_a_rise_beyond_the_limit_is_given_all_that_is_free_at_once() -> None:
+    engine = FakeEngine(rate=50)
+    engine.allocation_now |= {"parse": 4, "match": 4}
+    control = loop(engine, max_sojourn_s=0.1, max_processors=12)
+    control.controller.memory = replace(control.controller.memory, wanted={"parse": 4, "match": 4})
+    ticks(control, 3)
+    record = pressed(control, Pressure("in", rate=900.0, over_s=0.2))
+    assert record.applied
+    assert engine.allocation() == {"parse": 4, "match": 8}, "none is taken away"
+
+
+def test_what_was_added_for_a_rise_is_not_judged_by_the_time_before_it() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.1)
+    ticks(control, 10)
+    record = pressed(control, Pressure("in", rate=500.0, over_s=0.2))
+    assert record.applied
+    assert record.change.reviewed
+
+
+def test_a_source_that_is_behind_is_work_only_for_those_behind_it() -> None:
+    engine = FakeEngine()
+    known = {"in": "source", "also": "source", "parse": "operator", "match": "operator"}
+    vertices = dict(engine.samples().vertices)
+    for name, receiver, lag_s in (("in", "parse", 5.0), ("also", "match", 0.0)):
+        vertices[name] = replace(vertices["in"], name=name, emitted={receiver: 250}, lag_s=lag_s)
+    vertices["parse"] = replace(vertices["parse"], emitted={})
+    found = measured(Samples(1.0, vertices, None, 0), None, known, ControlSettings(), first=False)
+    assert isinstance(found, Measure)
+    assert found.backlog_s == 5.0
+    assert found.late == {"parse": pytest.approx(250), "match": 0.0}
+
+
+def test_while_operators_are_not_there_the_target_is_not_kept() -> None:
+    engine = FakeEngine(rate=50)
+    control = loop(engine, max_sojourn_s=0.5)
+    record = ticks(control, 3)[-1]
+    assert record.within_target
+    assert record.settings.max_sojourn_s == 0.5
+    some = {name: v for name, v in record.samples.vertices.items() if name != "match"}
+    assert not replace(record, samples=Samples(1.0, some, None, 0)).within_target
 
 
 def test_pressure_that_the_processors_can_take_changes_nothing() -> None:

@@ -18,7 +18,9 @@ from sojourn.control.policies import POLICIES
 from sojourn.control.policies.drs import drs
 from sojourn.control.programs import busier
 from sojourn.control.situation import Action, Blind, Decision, Situation
+from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import what_of
+from sojourn.queueing.split import executors_of
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulate import Simulation
 from sojourn.simulator import Distribution, OperatorLoad, SourceLoad, Workload
@@ -80,11 +82,19 @@ def unstable(s: Situation, d: Decision, m: re.Match[str]) -> bool:
     )
 
 
+def hottest(s: Situation, name: str) -> KeyedStation:
+    """The operator, or its executor with the busiest shard."""
+    parts = [part for part, _ in executors_of(station(s, name), s.current[name])]
+    keyed = [part for part in parts if isinstance(part, KeyedStation) and part.hot]
+    return max(keyed, key=lambda part: part.hot[0] * part.arrival_rate)
+
+
 def hot_shard(s: Situation, d: Decision, m: re.Match[str]) -> bool:
-    one = station(s, m[1])
+    one = hottest(s, m[1])
     brings = one.hot[0] * one.arrival_rate
-    return (m[2], m[3]) == (f"{brings:.4g}", f"{one.service_rate:.4g}") and not one.is_stable(
-        s.current[m[1]]
+    as_told = (m[2], m[3]) == (f"{brings:.4g}", f"{one.service_rate:.4g}")
+    return (
+        as_told and brings >= one.service_rate and not station(s, m[1]).is_stable(s.current[m[1]])
     )
 
 
@@ -230,7 +240,8 @@ def fewer(s: Situation, d: Decision, m: re.Match[str]) -> bool:
 
 
 def presses(s: Situation, d: Decision, m: re.Match[str]) -> bool:
-    return any(p.vertex == m[1] and f"{p.rate:.4g}" == m[2] for p in s.pressures)
+    back = m[3] is None or f"{s.latest.rates[m[1]]:.4g}" == m[3]
+    return back and any(p.vertex == m[1] and f"{p.rate:.4g}" == m[2] for p in s.pressures)
 
 
 def will_wait(s: Situation, d: Decision, m: re.Match[str]) -> bool:
@@ -272,7 +283,7 @@ def stays(s: Situation, d: Decision, m: re.Match[str]) -> bool:
 
 
 def never_keeps_up(s: Situation, d: Decision, m: re.Match[str]) -> bool:
-    one = station(s, m[1])
+    one = hottest(s, m[1])
     return bool(one.hot[0] * one.arrival_rate >= one.service_rate * 0.999)
 
 
@@ -300,7 +311,7 @@ RULES: list[tuple[str, Rule]] = [
         rf"the load is expected to rise to {RATE} within ({TIME}) \(its (slope|pattern)\)",
         foreseen,
     ),
-    (rf"{NAME} sends {RATE} for {TIME}", presses),
+    (rf"{NAME} sends {RATE} for {TIME}(?: and may be back at {RATE})?", presses),
     (rf"tuples will wait ({TIME}) at {NAME}", will_wait),
     (rf"(\d+) tuples wait at {NAME}", waits),
     (rf"sources are ({TIME}) behind", behind),
@@ -406,8 +417,9 @@ def simulation(seed: int, seconds: float = 150.0) -> Simulation:
     for name in names:
         keyed: dict[str, Any] = {}
         if draw.random() < 0.4:
-            keyed = {"key": same, "shards": draw.choice((8, 256))}
-        value = t.operator(name, same, value, processors=draw.randint(1, 4), **keyed)
+            keyed = {"key": same, "shards": draw.choice((8, 256)), "executors": draw.choice((1, 2))}
+        processors = max(draw.randint(1, 4), keyed.get("executors", 1))
+        value = t.operator(name, same, value, processors=processors, **keyed)
         if draw.random() < 0.3:
             value = at if draw.random() < 0.5 else value
         mean_s, scv = draw.choice((0.005, 0.02, 0.05)), draw.choice((0.5, 1.0, 4.0))

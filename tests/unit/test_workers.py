@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from sojourn.engine.executor import workers
 from sojourn.engine.executor.workers import Worker, Workers, digest
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace
@@ -605,6 +606,18 @@ def test_workers_stay_here_until_those_elsewhere_are_ready() -> None:
         assert not any(w.retiring for w in made.workers.all)  # it has not said that it is ready
         made.ready(one)
         assert [w.machine for w in made.workers.all] == ["", "", "x"]
+
+
+def test_who_does_not_come_for_long_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rigged() as made:
+        made.workers.resize(3)
+        made.ready(*made.workers.all)
+        made.workers.resize(3, {"x": 2})
+        made.workers.resize(3, {"x": 2})
+        assert list(made.hired) == ["x", "x"]
+        monkeypatch.setattr(workers, "HIRE_S", -1.0)
+        made.workers.resize(3, {"x": 2})
+        assert list(made.hired) == ["x"] * 4
 
 
 def test_who_comes_from_a_machine_that_is_not_wanted_any_more_is_sent_away() -> None:

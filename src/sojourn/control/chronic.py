@@ -77,7 +77,8 @@ def _cause(
 def _rare(s: Situation, target_s: float) -> str:
     """The operator that few tuples visit and that takes them most of the target, in words."""
     for name in s.wanted:
-        station, visits = s.network.stations[name], s.network.visits(name)
+        station = s.network.stations[name]
+        visits = station.arrival_rate / s.network.external_rate
         if 0 < visits < _RARE and 1 / station.service_rate > _SLOW * target_s:
             took = told(1 / station.service_rate)
             return f"{visits:.1%} of the tuples pass {name!r}, which takes {took}"

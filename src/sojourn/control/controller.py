@@ -80,10 +80,13 @@ class Record:
     @property
     def within_target(self) -> bool | None:
         """Whether the target was kept in the interval. It was not if tuples were under way and none
-        was completed. None without a target, or if the tick was urgent and ends no interval."""
+        was completed, or if an operator was not there, as while the topology starts anew. None
+        without a target, or if the tick was urgent and ends no interval."""
         target = self.settings.max_sojourn_s
         if target is None or self.pressures:
             return None
+        if not self.wanted.keys() <= self.samples.vertices.keys():
+            return False
         value = metric_of(self.samples.sojourn, self.settings.percentile)
         return self.samples.open_trees == 0 if value is None else value <= target
 
@@ -105,10 +108,11 @@ class Record:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the decision adds for a load that is to come. What was measured before, under
-        less load, is then no measure of it."""
+        """Whether the decision adds for a load that is to come or has just come. What was measured
+        before, under less load, is then no measure of it."""
         foretold = self.forecast is not None and self.forecast.by != "now"
-        return foretold and self.decision.action is Action.ADD
+        risen = any(pressure.rate is not None for pressure in self.pressures)
+        return (foretold or risen) and self.decision.action is Action.ADD
 
 
 class Controller:

@@ -26,9 +26,9 @@ Listener = Callable[[Record], None]  # called with every tick's record
 
 class ControlLoop:
     """Ticks once per interval, and between two ticks when the engine tells of pressure, until
-    stopped. No error leaves a tick. With `advise` it changes
-    nothing, with `act_after_s` nothing before that time on its clock. With `journal`, every record
-    is written to that file."""
+    stopped. What listeners raise is logged, and so is a request to resize that fails; any other
+    error ends the loop, and then the topology. With `advise` it changes nothing, with `act_after_s`
+    nothing before that time on its clock. With `journal`, every record is written to that file."""
 
     def __init__(
         self,

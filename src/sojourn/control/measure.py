@@ -59,10 +59,11 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Measure:
-    """One interval, or several smoothed into one. `backlog_s` is how far sources are behind,
-    `entering` how many tuples each operator gets from outside per second, `arrival_scv` how
-    irregularly they come, and `rising` says that the load has gone up for sure. `shares` are how
-    many each operator gets for one from a source."""
+    """One interval, or several smoothed into one. `backlog_s` is how far the latest source is
+    behind, and `late` the tuples that each operator will get when sources have caught up.
+    `entering` is how many each gets from outside per second, `arrival_scv` how irregularly they
+    come, and `rising` says that the load has gone up for sure. `shares` are how many each operator
+    gets for one from a source."""
 
     time_s: float
     interval_s: float
@@ -73,6 +74,7 @@ class Measure:
     backlog_s: float
     arrival_scv: float | None = None
     rising: bool = False
+    late: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)  # of sources
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
@@ -159,6 +161,7 @@ def measured(
         sojourn=samples.sojourn,
         backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
         arrival_scv=mean_of((s.arrival_scv, s.arrivals) for s in sources.values()),
+        late=_late(known_rates, sources, shares),
         rates=known_rates,
         shares=shares,
     )
@@ -181,7 +184,7 @@ def urged(
     risen = {p.vertex: p for p in pressures if p.rate is not None and p.vertex in last.rates}
     rates = {**last.rates, **{name: _believed(p, past) for name, p in risen.items()}}
     over_s = min((p.over_s for p in risen.values()), default=0.0)
-    sources = [samples.vertices[name] for name in rates]
+    sources = {name: samples.vertices[name] for name in rates}
     return replace(
         last,
         time_s=samples.time_s,
@@ -194,7 +197,8 @@ def urged(
             if kind != "source"
         },
         sojourn=None,
-        backlog_s=max((source.lag_s or 0.0 for source in sources), default=0.0),
+        backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
+        late=_late(rates, sources, last.shares),
         rates=rates,
     )
 
@@ -270,6 +274,16 @@ def _entering(
         for receiver, share in receivers.items():
             found[receiver] = found.get(receiver, 0.0) + rates[name] * share
     return found
+
+
+def _late(
+    rates: Mapping[str, float],
+    sources: Mapping[str, Sample],
+    shares: Mapping[str, Mapping[str, float]],
+) -> dict[str, float]:
+    """How many tuples each operator will get when sources have caught up."""
+    behind = {name: rate * (sources[name].lag_s or 0.0) for name, rate in rates.items()}
+    return _entering(behind, shares) if any(behind.values()) else {}
 
 
 def receiver_of(edge: str) -> str:

@@ -254,8 +254,8 @@ def _to_come(measure: Measure, excess: Mapping[str, float]) -> dict[str, float]:
     """Tuples that each operator has to work off: what waits at it, at sources, and what follows
     from what waits before it, which comes as soon as it is worked off there (DRS §I)."""
     waiting = {name: excess.get(name, 0.0) for name in measure.operators}
-    for name, rate in measure.entering.items():
-        waiting[name] = waiting.get(name, 0.0) + rate * measure.backlog_s
+    for name, count in measure.late.items():
+        waiting[name] = waiting.get(name, 0.0) + count
     if not any(waiting.values()):
         return dict.fromkeys(excess, 0.0)
     return {

@@ -272,12 +272,17 @@ class Situation(Standing):
     def pressing(self) -> str:
         """Why the tick is urgent, in words."""
         told_of = (
-            f"{p.vertex!r} sends {p.rate:.4g}/s for {told(p.over_s)}"
+            f"{p.vertex!r} sends {p.rate:.4g}/s for {told(p.over_s)}{self._taken(p.vertex, p.rate)}"
             if p.rate is not None
             else f"tuples will wait {told(p.wait_s)} at {p.vertex!r}"
             for p in self.pressures
         )
         return ", ".join(told_of)
+
+    def _taken(self, source: str, rate: float) -> str:
+        """That the load is taken to be another one than was told, in words."""
+        taken = self.latest.rates.get(source, rate)
+        return f" and may be back at {taken:.4g}/s" if taken < rate else ""
 
     @cached_property
     def backlog(self) -> str:

@@ -98,6 +98,7 @@ def smoothed(
         operators=operators,
         sojourn=_with_critical(past),
         backlog_s=newest.backlog_s,
+        late=newest.late,
         arrival_scv=mean_of((m.arrival_scv, weight) for m, weight in load),
         rising=rising,
     )

@@ -129,9 +129,12 @@ def useful(station: Station) -> float:
 
 
 def bound(station: Station) -> str:
-    """What its busiest shard brings and a processor does, in words; nothing if none stands out."""
-    if not isinstance(station, KeyedStation) or not station.hot:
+    """What its busiest shard brings and a processor does, in words; nothing if a processor can do
+    that."""
+    if not isinstance(station, KeyedStation):
         return getattr(station, "bound", "")
+    if not station.hot or station.hot[0] * station.offered_load < 1:
+        return ""
     return (
         f"one shard brings {station.hot[0] * station.arrival_rate:.4g}/s, and a processor does "
         f"{station.service_rate:.4g}/s; split that shard's key"

@@ -34,6 +34,7 @@ class Outposts:
         self.wanted: dict[str, None] = {}  # Spark executors
         self.names: dict[str, str] = {}  # of their machines, once they are known
         self.threads: dict[str, threading.Thread] = {}
+        self.leaving: set[str] = set()  # machines that are being emptied
         self.failures: Counter[str] = Counter()
         self.placed: tuple[int, frozenset[str]] = (0, frozenset())  # start and outposts, as placed
 
@@ -70,13 +71,14 @@ class Outposts:
         self.placed = self._now()
         self.names |= {told.spark_executor: told.machine for _, told in self._told()}
         homes = (hello.machine for hello in self.hub.hellos().values())
-        machines = sorted({*homes, *self.hub.outposts})
+        machines = sorted({*homes, *self.hub.outposts} - self.leaving)
         self.placing.room = dict.fromkeys(machines, self.processors) if self.processors else None
         self.placing.place(self.supervisor.wanted)
 
     def end(self, machines: Collection[str]) -> None:
         """Have everything leave these machines, and end their outposts."""
         assert self.placing.room is not None
+        self.leaving |= set(machines)
         leaving = {one for one in self.wanted if self.names.get(one) in machines}
         for one in leaving:
             del self.wanted[one]
@@ -92,6 +94,7 @@ class Outposts:
         for machine in machines:
             self.hub.dismiss(machine)
         self._await_end(leaving)
+        self.leaving -= set(machines)
 
     def close(self) -> None:
         """End all."""
@@ -153,7 +156,8 @@ class Outposts:
                 del self.hub.outposts[machine]
         self.threads.pop(spark_executor, None)
         self.placed = (0, frozenset())  # so that it is looked at anew, wherever it was
-        if gone and not self.supervisor.stopping.is_set():
+        dismissed = not self.processors or self.names.get(spark_executor) in self.leaving
+        if not dismissed and not self.supervisor.stopping.is_set():
             self.failures[spark_executor] += 1
             _log.warning("the workers on Spark executor %s have ended", spark_executor)
             if self.failures[spark_executor] >= _FAILURES:

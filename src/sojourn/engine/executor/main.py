@@ -1,7 +1,7 @@
-"""`python -m sojourn.engine.executor.main FD`: the nursery, which forks an elastic executor or an
-outpost for every request that comes over the socket it inherits. A request holds the socket that
-the executor listens on, or that the outpost ends with, and one from which the new process reads its
-spec. The nursery ends when nobody is left to make requests."""
+"""`python -m sojourn.engine.executor.main FD`: the nursery, which forks a process for every request
+that comes over the socket it inherits: for `e` an elastic executor, for `o` an outpost. A request
+holds the socket that the executor listens on, or that the outpost ends with, and one from which the
+new process reads its spec. The nursery ends when nobody is left to make requests."""
 
 import gc
 import os

@@ -46,12 +46,12 @@ class _Worker:
 class Outpost:
     """The loop."""
 
-    def __init__(self, spec: OutpostSpec, nursery: socket.socket, task: socket.socket) -> None:
-        self.spec, self.nursery = spec, nursery
+    def __init__(self, spec: OutpostSpec, hosting: socket.socket, task: socket.socket) -> None:
+        self.spec, self.hosting = spec, hosting
         self.machine = machine_name()
         self.loop = Loop()
         self.hosts: dict[bytes, _Host] = {}
-        self.ended = False
+        self.ended = self.dismissed = False
         self.channel = ChannelClient(spec.keys, outpost_identity(self.machine))
         self.background = Background()
         self.loop.add(self.background, self.background.hand_back)
@@ -72,7 +72,8 @@ class Outpost:
             if self.ended or (lost_at is not None and time.monotonic() >= lost_at):
                 break
             self.loop.turn(None if lost_at is None else max(0.0, lost_at - time.monotonic()))
-        self.channel.send(m.Bye())
+        if self.dismissed:
+            self.channel.send(m.Bye())
         self.channel.close()
 
     def _end_all(self) -> None:
@@ -84,7 +85,7 @@ class Outpost:
                 for _ in range(message.count):
                     self.background.do(lambda: self._connect(message), self._connected)
             case m.Finish():
-                self.ended = True
+                self.ended = self.dismissed = True
             case _:
                 raise AssertionError(f"an outpost is told {message}")
 
@@ -142,7 +143,7 @@ class Outpost:
         ours, theirs = socket.socketpair()
         told, read = socket.socketpair()
         with theirs, told, read:
-            socket.send_fds(self.nursery, [b"h"], [theirs.fileno(), read.fileno()])
+            socket.send_fds(self.hosting, [b"h"], [theirs.fileno(), read.fileno()])
             read.close()
             told.sendall(spec)
         return ours
@@ -170,7 +171,7 @@ class Outpost:
                 del self.hosts[worker.host]
 
 
-def _nursery(requests: socket.socket) -> None:
+def _fork_hosts(requests: socket.socket) -> None:
     """Fork a host for every request, from a process that has neither threads nor other sockets."""
     parent = os.getpid()
     while True:
@@ -205,7 +206,7 @@ def run_outpost(spec: OutpostSpec, task: socket.socket) -> None:
             die_with(parent)
             ours.close()
             task.close()
-            _nursery(theirs)
+            _fork_hosts(theirs)
         finally:
             os._exit(0)
     theirs.close()

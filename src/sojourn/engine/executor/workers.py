@@ -30,6 +30,7 @@ from sojourn.shards import shares
 _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
 _HAND_OVER_S = 0.001  # how long the shards that move at once may take, beyond waiting for the label
+HIRE_S = 10.0  # after which a worker of another machine does not come any more
 _BUSIEST = 1024  # shards that are told of
 
 Item = tuple[bytes, int, Trace | None]
@@ -119,7 +120,8 @@ class Workers:
         self.start_worker, self.hire = start_worker, hire
         self.wanted = 0
         self.away: dict[str, int] = {}  # workers that should be on other machines
-        self.hired: Counter[str] = Counter()  # those that are on their way
+        self.hired: Counter[str] = Counter()  # those that are on their way,
+        self.hired_s: dict[str, float] = {}  # and since when
         self.keyed = keyed
         self.own_shards = own_shards
         self.max_helping = max_bundle
@@ -288,11 +290,16 @@ class Workers:
             self.tell_one(worker, m.encode(m.Broadcast(list(self.table.entries.values()))))
 
     def _hire(self) -> None:
-        """Ask for the workers that lack on other machines and are not on their way."""
+        """Ask for the workers that lack on other machines and are not on their way. Those that do
+        not come for long are not."""
+        now_s = time.monotonic()
         for machine, count in self.away.items():
+            if now_s > self.hired_s.get(machine, now_s) + HIRE_S:
+                self.hired[machine] = 0
             lacking = count - len(self._staying(machine)) - self.hired[machine]
             if lacking > 0:
                 self.hired[machine] += lacking
+                self.hired_s[machine] = now_s
                 self.hire(machine, lacking)
 
     def joined(self, link: Link, machine: str) -> Worker | None:

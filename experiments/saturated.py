@@ -1,0 +1,79 @@
+"""The micro-benchmark of Elasticutor on Spark, under a load that it cannot carry, so that what it
+serves is its throughput. Its operator sleeps, so that two cores can host its sixteen workers.
+
+With 256 cores and 10 000 keys, the most popular key of the paper takes more than a core. Here there
+are as many keys for a worker, so there are 625. Popularity is shuffled by the clock, whatever is
+taken."""
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from lab import Lab
+
+import sojourn as sj
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
+import micro
+
+ENGINES = ("spark",)
+THREE = ("static", "resource-centric", "elastic")
+NOTES = (
+    "two cores; 16 workers that sleep 10 ms a tuple, 128 bytes a tuple, 625 keys by zipf 0.5, 512 "
+    "shards of 32 KB, at most 100 tuples waiting at an executor; elastic: 2 executors; static and "
+    "resource-centric: 16; the source offers 2000 tuples a second"
+)
+WORKERS = 16
+LOOK_S = 0.5  # between two samples, after which shards may move
+WARM_S = 15.0
+JOB = micro.Settings(
+    rate=2000.0, seconds=1e6, keys=625, cost_ms=10.0, wait=True, shards=512, processors=WORKERS
+)
+Served = list[tuple[float, float]]
+"""When a look ended, by the clock, and the tuples per second since the one before."""
+
+
+class ByClock(micro.Generator):
+    """Popularity is drawn anew when the clock says so."""
+
+    def passed_s(self, number: int) -> float:  # noqa: ARG002  # whichever tuple it is
+        """The time of day, so that others know when it is drawn."""
+        return time.time()
+
+
+def served(lab: Lab, paradigm: str, shuffles: float, seconds: float) -> Served:
+    """What is served under a paradigm, for so long."""
+    executors = 2 if paradigm == "elastic" else WORKERS
+    job = replace(JOB, shuffles=shuffles, executors=executors)
+    found: Served = []
+    settings = {"paradigm": paradigm, "maxQueue": 100, "batch": 3600.0}
+    with sj.start(micro.topology(job, ByClock), spark=lab.session(), settings=settings) as running:
+        until_s = time.time() + WARM_S + seconds
+        while time.time() < until_s:
+            lab.let_pass(running, LOOK_S)
+            sample = running.samples().vertices["calculator"]
+            if time.time() > until_s - seconds:
+                found.append((time.time(), sample.served / sample.interval_s))
+    return found
+
+
+def mean(of: Served) -> float:
+    """Tuples per second."""
+    return float(np.mean([rate for _, rate in of]))
+
+
+def dips(of: Served, turn_s: float) -> list[float]:
+    """After each shuffle, for how many seconds less than 90 % is served of the mean of the five
+    seconds before it, over a sliding second."""
+    times = np.array([at for at, _ in of])
+    rates = np.array([rate for _, rate in of])
+    sliding = np.convolve(rates, np.ones(2) / 2, "same")
+    first = np.ceil((times[0] + 5) / turn_s) * turn_s
+    found = []
+    for shuffled_s in np.arange(first, times[-1] - turn_s + LOOK_S, turn_s):
+        usual = rates[(times > shuffled_s - 5) & (times <= shuffled_s)].mean()
+        after = sliding[(times > shuffled_s) & (times <= shuffled_s + turn_s)]
+        found.append(float((after < 0.9 * usual).sum()) * LOOK_S)
+    return found
