@@ -95,11 +95,14 @@ class Seen:
         self.changed = threading.Condition()
         self.capacity: int | None = None
         self.state = 0  # bytes of it, at most
+        self.changes: list[str] = []
 
     def listen(self, record: Record) -> None:
         """Take a record."""
         with self.changed:
             self.capacity = record.capacity
+            if record.applied:
+                self.changes.append(record.decision.reason)
             keep = record.samples.vertices.get("keep")
             if keep is not None:
                 self.state = max([self.state, *(part.state for part in keep.parts)])
@@ -184,6 +187,7 @@ def machine(_spark: SparkSession | None, quick: bool) -> dict[str, Any]:
     return {
         "runs": runs,
         "state_bytes": seen.state,
+        "changes": seen.changes,
         "restarts": restarts,
         "steal": steal.told(),
         "missed": missed,

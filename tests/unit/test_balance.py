@@ -27,6 +27,19 @@ def test_no_worker_is_much_busier_than_the_mean(workers: int, seed: int) -> None
     assert len(moves) < 256 / workers
 
 
+@pytest.mark.parametrize(("each", "in_a_row"), [(1.0, 4), (0.0, 20)])
+def test_shards_that_come_in_turn_do_not_go_to_the_same_worker(each: float, in_a_row: int) -> None:
+    """Those that came last seem to be the busiest."""
+    turn = random.Random(3).sample(range(256), 256)
+    loads = {shard: 1.3 + place / 256 for place, shard in enumerate(turn)}
+    owned = {**{w: turn[w:256:5] for w in range(5)}, 5: []}
+    list(balanced(owned, loads, each=each))
+    assert imbalance(owned, loads) <= THETA
+    new = "".join("x" if shard in owned[5] else " " for shard in turn)
+    longest = max(map(len, new.split()))
+    assert longest <= in_a_row if each else longest >= in_a_row
+
+
 def test_what_is_balanced_stays() -> None:
     loads = dict.fromkeys(range(64), 1.0)
     assert list(balanced(spread(64, 4), loads)) == []

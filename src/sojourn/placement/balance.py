@@ -5,7 +5,12 @@ shard brings; used by executors and by the simulator.
 to the least busy one: that which lowers δ most. Rounds go on until δ is at most θ, and, which the
 paper does not ask for, until no worker has less than 1/θ of the mean. Otherwise the seventh worker
 would get nothing, as six that are evenly busy have a δ of 7/6. A worker that one shard alone keeps
-busier than that is left to it, and the others share what remains."""
+busier than that is left to it, and the others share what remains.
+
+Which of many shards lowers δ most is often chance, as few tuples have come for each. Shards that
+seem busiest are then those whose tuples have just come. Where keys come in turn, they would go to
+the same worker, and with them a burst in every turn. So shards are ranked by a load that each may
+have as well, within the error of counting."""
 
 import bisect
 import math
@@ -28,10 +33,12 @@ def balanced(
     loads: Mapping[int, float],
     homeless: Iterable[int] = (),
     most: float = THETA,
+    each: float = 0.0,
 ) -> Iterator[tuple[int, Owner]]:
     """Moves after which all are about equally busy, and which are few. Each is a shard and its new
     owner; once all were told, ownership is updated. What has no owner gets one first. Without any
-    load, all get equally many, or one more."""
+    load, all get equally many, or one more. `each` is the load of a tuple, if loads come from
+    counting."""
     total = math.fsum(loads.get(shard, 0.0) for shards in owned.values() for shard in shards)
     homeless = list(homeless)
     total += math.fsum(loads.get(shard, 0.0) for shard in homeless)
@@ -41,12 +48,18 @@ def balanced(
     def load(shard: int) -> float:
         return loads.get(shard, 0.0) + least
 
+    def likely(shard: int) -> float:
+        # The root of a count is off by a half, whatever the count.
+        root = math.sqrt(load(shard) / each) + _mixed(shard) - 0.5
+        return each * max(0.0, root) ** 2
+
+    rank = likely if each > 0 and total > 0 else load
     # Of each owner, the least busy shard first.
-    ranked = {owner: sorted((load(s), s) for s in shards) for owner, shards in owned.items()}
-    busy = {owner: math.fsum(load for load, _ in shards) for owner, shards in ranked.items()}
+    ranked = {owner: sorted((rank(s), s) for s in shards) for owner, shards in owned.items()}
+    busy = {owner: math.fsum(map(load, shards)) for owner, shards in owned.items()}
 
     def moved(shard: int, to: Owner) -> tuple[int, Owner]:
-        bisect.insort(ranked[to], (load(shard), shard))
+        bisect.insort(ranked[to], (rank(shard), shard))
         busy[to] += load(shard)
         return shard, to
 
@@ -61,14 +74,20 @@ def balanced(
         gap, shards = busy[high] - busy[low], ranked[high]
         place = bisect.bisect(shards, (gap / 2,))
         nearest = min(shards[max(0, place - 1) : place + 1], key=lambda s: abs(gap / 2 - s[0]))
-        if nearest[0] > (1 - _GAINS / 2) * gap:
+        found = load(nearest[1])
+        if found > (1 - _GAINS / 2) * gap:
             del left[high]
             continue
         del shards[bisect.bisect_left(shards, nearest)]
-        busy[high] -= nearest[0]
+        busy[high] -= found
         yield moved(nearest[1], low)
     for owner, shards in ranked.items():
         owned[owner] = [shard for _, shard in shards]
+
+
+def _mixed(number: int) -> float:
+    """A number from 0 to 1 that is always the same, and another for the next shard."""
+    return (number * 2654435761 & 0xFFFFFFFF) / 0x100000000
 
 
 def imbalance(owned: Mapping[Owner, Iterable[int]], loads: Mapping[int, float]) -> float:

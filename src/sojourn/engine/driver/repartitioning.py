@@ -72,7 +72,7 @@ class Repartitioning(Placing):
         uneven = imbalance(owned, loads) > THETA + skew(len(then), tuples)
         if then == used and not uneven:
             return
-        moves = list(balanced(owned, loads, homeless))
+        moves = list(balanced(owned, loads, homeless, each=1.0))
         if not moves:  # it cannot be better
             return
         for shard, executor in moves:

@@ -346,7 +346,7 @@ class Workers:
             else:
                 homeless.append(shard)
         loads = self.loads.of_shards(self.service_s)
-        for shard, target in balanced(owned, loads, homeless):
+        for shard, target in balanced(owned, loads, homeless, each=self.service_s):
             self.assign(shard, target)
         for worker in self.all:
             self._give(worker)
