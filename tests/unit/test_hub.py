@@ -9,6 +9,7 @@ import sojourn as sj
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
+from sojourn.engine.wire.spec import OUTPOST, own_code
 
 
 class Wire:
@@ -72,6 +73,21 @@ def test_sources_begin_when_everything_behind_them_is_there(hub: tuple[Hub, Wire
     made.handle(rounds, m.Attached())
     made.handle(numbers, m.Attached())
     assert len(wire.to(numbers, m.Welcome)) == 1, "of a new batch it is not told again"
+
+
+def test_another_version_is_refused(hub: tuple[Hub, Wire]) -> None:
+    made, wire = hub
+    other = b"round/0/x/3"
+    made.handle(other, m.Hello("round", 0, "far", 1, "boot", 0.0, code="other"))
+    (failed,) = made.failures
+    assert failed.user
+    assert "far has another version of sojourn" in failed.error
+    outpost = f"{OUTPOST}far".encode()
+    made.handle(outpost, m.Outpost("far", "1", 1, "other"))
+    assert not made.outposts
+    assert wire.to(outpost, m.Finish)
+    made.handle(outpost, m.Outpost("far", "1", 1, own_code()))
+    assert made.outposts
 
 
 def test_what_was_heard_of_an_earlier_start_does_not_count(hub: tuple[Hub, Wire]) -> None:

@@ -1,6 +1,7 @@
 """The hub is the driver's end of the channel: one thread that hears all executors, relays feedback,
 keeps the trees and the last reports, and passes commands on. Used by `Running`."""
 
+import logging
 import queue
 import socket
 import threading
@@ -16,9 +17,10 @@ from sojourn.engine.driver.tracker import Tracker
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.channel import ChannelServer
 from sojourn.engine.wire.layout import Layout, Place, senders_of
-from sojourn.engine.wire.spec import OUTPOST, boot_id
+from sojourn.engine.wire.spec import OUTPOST, PACKAGE, boot_id, own_code
 from sojourn.ports import Part, Pressure, Samples
 
+_log = logging.getLogger("sojourn")
 Rows = tuple[int, bool, int]  # sender, whether feedback, number
 RowsTo = tuple[str, int, bool, int]  # vertex, executor, whether feedback, number
 _TURN_S = 0.01
@@ -346,6 +348,10 @@ class Hub(threading.Thread):
 
     def _from_outpost(self, sender: bytes, message: m.ToDriver) -> None:
         if isinstance(message, m.Outpost):
+            if message.code and message.code != own_code():
+                _log.warning("no workers there: %s", _other_version(message.machine))
+                self.channel.send(sender, m.Finish())
+                return
             self.outposts[message.machine] = sender, message
         elif isinstance(message, m.Bye):
             self.outposts = {k: v for k, v in self.outposts.items() if v[0] != sender}
@@ -355,6 +361,9 @@ class Hub(threading.Thread):
         the partition on another machine."""
         place = (hello.vertex, hello.executor)
         self.members[sender] = hello
+        if hello.code and hello.code != own_code():
+            self.failures.append(m.Failed(hello.vertex, _other_version(hello.host), True))
+            return
         if place in self.at:  # it waits for a welcome that it does not get
             self.moved = True
             if not self.held:
@@ -405,6 +414,13 @@ class Hub(threading.Thread):
             self.channel.send(self.at[self._first], m.Inject(feedback.row))
         else:
             self.feedback.append(feedback)
+
+
+def _other_version(where: str) -> str:
+    return (
+        f"{where} has another version of sojourn than the driver, which has "
+        f"that of {PACKAGE}; install the same on all machines"
+    )
 
 
 def _is_dead(pid: int) -> bool:

@@ -35,6 +35,7 @@ from sojourn.engine.wire.spec import (
     boot_id,
     identity,
     machine_name,
+    own_code,
     spark_executor_id,
 )
 from sojourn.engine.worker.host import ask_for_worker, start_host
@@ -145,6 +146,7 @@ class ElasticExecutor:
                 time.monotonic(),
                 machine_name(),
                 spark_executor_id(),
+                own_code(),
             )
         )
         try:

@@ -12,6 +12,7 @@ import sys
 
 from sojourn.engine.executor.executor import ElasticExecutor
 from sojourn.engine.executor.outpost import run_outpost
+from sojourn.engine.wire.spec import own_code
 
 
 def main() -> None:
@@ -20,6 +21,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the driver's to handle
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     requests = socket.socket(fileno=int(sys.argv[1]))
+    own_code()  # once for all
     gc.freeze()
     while True:
         kind, ends, _, _ = socket.recv_fds(requests, 1, 2)

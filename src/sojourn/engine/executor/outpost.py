@@ -18,7 +18,7 @@ from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import FrameReader, Link, encode, send_frame
 from sojourn.engine.wire.channel import ChannelClient
 from sojourn.engine.wire.sealed import SealedLink, is_answer, knock
-from sojourn.engine.wire.spec import OutpostSpec, machine_name, outpost_identity
+from sojourn.engine.wire.spec import OutpostSpec, machine_name, outpost_identity, own_code
 from sojourn.engine.worker.host import ask_for_worker, run_host
 from sojourn.engine.worker.parent import die_with
 
@@ -61,7 +61,9 @@ class Outpost:
 
     def run(self) -> None:
         """Until the driver says so, or is gone."""
-        self.channel.send(m.Outpost(self.machine, self.spec.spark_executor, os.getpid()))
+        self.channel.send(
+            m.Outpost(self.machine, self.spec.spark_executor, os.getpid(), own_code())
+        )
         while True:
             seen = -1  # the channel's descriptors signal only changes
             while self.channel.received != seen:

@@ -264,7 +264,7 @@ decode_from_worker = msgspec.msgpack.Decoder(FromWorker).decode
 
 class Hello(msgspec.Struct, array_like=True, tag="hello"):
     """An executor joins. `boot` identifies its machine since the last boot, and so its steady
-    clock, which shows `at_s`."""
+    clock, which shows `at_s`. `code` identifies the version of Sojourn there."""
 
     vertex: str
     executor: int
@@ -274,14 +274,17 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
     at_s: float
     machine: str = ""
     spark_executor: str = ""
+    code: str = ""
 
 
 class Outpost(msgspec.Struct, array_like=True, tag="outpost"):
-    """An outpost is there: its machine, the Spark executor it is on, and its process."""
+    """An outpost is there: its machine, the Spark executor it is on, its process, and which version
+    of Sojourn it has."""
 
     machine: str
     spark_executor: str
     pid: int
+    code: str = ""
 
 
 class Hire(msgspec.Struct, array_like=True, tag="hire"):

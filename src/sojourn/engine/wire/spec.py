@@ -1,6 +1,8 @@
 """What an elastic executor is told when it starts, how the channel knows it, and how a Spark task
 presents itself to it. Written by the driver and by tasks, read by the executor."""
 
+import functools
+import hashlib
 import os
 import secrets
 import socket
@@ -19,6 +21,7 @@ from sojourn.operators import Emits
 END = b"E"
 OUTPOST = "outpost/"  # how the identity of an outpost begins
 NO_BATCH = -1
+PACKAGE = Path(__file__).parents[2]  # where Sojourn is installed
 WINDOW = 4  # rows that an executor may have sent without being told that Spark has taken them
 TOLD_AT = WINDOW // 2  # rows to tell of at once, because each message wakes the executor
 
@@ -132,6 +135,15 @@ def spark_executor_id() -> str:
             return words[words.index("--executor-id") + 1]
         pid = int(status.rpartition(")")[2].split()[1])
     return os.environ.get("SPARK_EXECUTOR_ID", "")
+
+
+@functools.cache
+def own_code() -> str:
+    """Identifies the version of Sojourn that this process has, also between two releases."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def boot_id() -> str:
