@@ -4,6 +4,7 @@ processes die: every tuple counts once, in the order of its key."""
 import os
 import random
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from pyspark.sql import SparkSession
 from victims import executor
 
 import sojourn as sj
+from sojourn import configuration
+from sojourn.control.controller import Record
+from sojourn.control.situation import Action
 from sojourn.engine.driver.states import read_state
+from sojourn.wiring import settings_for
 
 KEYS, SHARDS, EXECUTORS = 40, 24, 3
 
@@ -74,6 +79,28 @@ def test_every_executor_has_one_processor_and_shards_are_divided_among_them(
         os.kill(executor(running, "count"), signal.SIGKILL)
         running.wait()  # with fewer processors than executors
         assert running.restarts == 1
+    check(out, many)
+
+
+def test_the_loop_divides_shards_among_fewer_executors(spark: SparkSession, tmp_path: Path) -> None:
+    """Where every executor has one processor, and few are enough for the target."""
+    out, many = tmp_path / "out", 1600
+    t = sj.Topology("kept")
+    numbers = t.source("numbers", sj.sources.paced(number, rate=200.0, count=many))
+    counted = t.map("count", Count, numbers, key=key_of, shards=SHARDS, executors=3, processors=3)
+    t.sink("out", sj.sinks.jsonl(str(out)), counted)
+    given_back = threading.Event()
+
+    def listen(record: Record) -> None:
+        if record.applied and record.decision.action is Action.REMOVE:
+            given_back.set()
+
+    given = configuration.from_mapping({"paradigm": "resource-centric", "change.quiet": "2s"})
+    settings = settings_for({"max_sojourn": "1s"}, over=[given], spark=None)
+    with sj.Running(t, *settings, spark=spark, listeners=[listen]) as running:
+        running.wait()
+        assert running.restarts == 0
+    assert given_back.is_set()
     check(out, many)
 
 
