@@ -266,11 +266,13 @@ def slope_of(past: Sequence[Measure]) -> "Line | None":
     """The line that the load has followed since it last jumped; None if that has no slope for
     sure."""
     newest_s = past[-1].time_s
+    past = [m for m in past if m.time_s > newest_s - max(_REACHES_S)]
+    readings, times_s = [reading_of(m) for m in past], [_middle_s(m) for m in past]
     for reach_s in _REACHES_S:
-        near = [m for m in past if m.time_s > newest_s - reach_s]
-        near = near[_jumped([reading_of(m) for m in near], [_middle_s(m) for m in near]) :]
-        line = _line([_middle_s(m) for m in near], [reading_of(m) for m in near])
-        if len(near) >= _FEWEST and abs(line.slope) > _SURE * line.error:
+        first = next(i for i, m in enumerate(past) if m.time_s > newest_s - reach_s)
+        first += _jumped(readings[first:], times_s[first:])
+        line = _line(times_s[first:], readings[first:])
+        if len(past) - first >= _FEWEST and abs(line.slope) > _SURE * line.error:
             return line
     return None
 

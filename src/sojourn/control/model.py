@@ -103,12 +103,10 @@ def _station(rate: float, operator: OperatorMeasure, model: str) -> Station:
     plain = Station(rate, 1 / (operator.service_s or _IDLE_SERVICE_S))
     arrival, service = operator.arrival_scv, operator.service_scv
     if model != "mmk" and arrival is not None and service is not None:
-        general = replace(
-            plain, arrival_scv=min(arrival, _MOST_SCV), service_scv=min(service, _MOST_SCV)
-        )
+        scvs = min(arrival, _MOST_SCV), min(service, _MOST_SCV)
         low, high = _LIKE_POISSON
-        if model != "auto" or not low <= general.variability <= high:
-            plain = general
+        if model != "auto" or not low <= sum(scvs) / 2 <= high:
+            plain = Station(plain.arrival_rate, plain.service_rate, *scvs)
     counts = operator.executors or {}
     total = sum(counts.values())
     if not total:

@@ -1,6 +1,7 @@
 """An open network of stations: the traffic equations, E[T] of DRS eq. 4 and its tail.
 Fed by stations and gains; feeds the two programs in allocation.py."""
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -164,7 +165,7 @@ def traffic(
         if gain > 0:
             onward[sender][receiver] = gain
     rates = {vertex: float(external.get(vertex, 0.0)) for vertex in onward}
-    for group in groups(onward):
+    for group in _groups(tuple((sender, tuple(to)) for sender, to in onward.items())):
         if is_loop(group, onward):
             _solve_loop(group, onward, rates)
         members = set(group)
@@ -176,6 +177,12 @@ def traffic(
         if not math.isfinite(rate):
             raise InputError(f"the gains before {vertex!r} multiply to a number that is too large")
     return rates
+
+
+@functools.lru_cache(maxsize=16)
+def _groups(onward: tuple[tuple[str, tuple[str, ...]], ...]) -> list[list[str]]:
+    """Of the same graph at every tick."""
+    return groups(dict(onward))
 
 
 def _solve_loop(
