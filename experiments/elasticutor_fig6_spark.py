@@ -12,40 +12,19 @@ too small for it."""
 
 from typing import Any
 
+from elasticutor_fig6 import SHUFFLES, judged
 from lab import Finding, Lab
-from paradigms import lines
-from saturated import ENGINES, NOTES, THREE, mean, served
+from paradigms import THREE, lines
+from saturated import ENGINES, NOTES, mean, served
 
 __all__ = ["ENGINES", "NOTES"]
-SHUFFLES = (0, 1, 2, 4, 8, 16)
 
 
 def run(lab: Lab) -> Finding:
     """Every ω under three paradigms."""
     seconds = 30.0 if lab.quick else 60.0
     rates = {p: [mean(served(lab, p, omega, seconds)) for omega in SHUFFLES] for p in THREE}
-    static, divided, elastic = (rates[paradigm] for paradigm in THREE)
-    best = all(e > max(s, d) for s, d, e in list(zip(static, divided, elastic, strict=True))[1:])
-    kept = elastic[-1] / elastic[0]
-    holds = (
-        best
-        and kept >= 0.85
-        and divided[1] > static[1]
-        and divided[-1] < static[-1]
-        and abs(static[-1] / static[0] - 1) <= 0.1
-    )
-    verdict = (
-        f"at ω = 16 elastic keeps {kept:.0%} of its throughput, resource-centric "
-        f"{divided[-1] / divided[0]:.0%}; elastic is {'' if best else 'not '}best wherever ω > 0"
-    )
-    rows = [
-        ("throughput at ω = 2, of elastic over static", "about 2", f"{elastic[2] / static[2]:.2f}"),
-        (
-            "throughput at ω = 16, of elastic over resource-centric",
-            "resource-centric is of no use",
-            f"{elastic[-1] / divided[-1]:.2f}",
-        ),
-    ]
+    verdict, rows, holds = judged(rates)
 
     def draw(figure: Any) -> None:
         lines(
@@ -56,4 +35,4 @@ def run(lab: Lab) -> Finding:
             ylim=(0, None),
         )
 
-    return Finding({"shuffles": SHUFFLES, "per_second": rates}, rows, verdict, bool(holds), draw)
+    return Finding({"shuffles": SHUFFLES, "per_second": rates}, rows, verdict, holds, draw)

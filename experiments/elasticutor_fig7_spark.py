@@ -7,12 +7,13 @@ Rule: a dip is the time in which less than 90 % is served of what was in the fiv
 the shuffle. In the median over shuffles it takes at most 3 s for elastic, and at least 3 times
 as long for resource-centric."""
 
-import statistics
 from typing import Any
 
 import numpy as np
+from elasticutor_fig7 import judged
 from lab import Finding, Lab
-from saturated import ENGINES, NOTES, THREE, dips, mean, served
+from paradigms import THREE
+from saturated import ENGINES, NOTES, dips, mean, served
 
 __all__ = ["ENGINES", "NOTES"]
 TURN_S = 30.0
@@ -23,14 +24,7 @@ def run(lab: Lab) -> Finding:
     seconds = (3 if lab.quick else 7) * TURN_S
     found = {p: served(lab, p, 60 / TURN_S, seconds) for p in THREE}
     lasting = {p: dips(of, TURN_S) for p, of in found.items()}
-    median = {p: statistics.median(of) for p, of in lasting.items()}
-    elastic, divided = median["elastic"], median["resource-centric"]
-    holds = elastic <= 3 and divided >= max(3 * elastic, 3.0)
-    verdict = f"elastic dips for {elastic:.1f} s after a shuffle, resource-centric {divided:.1f} s"
-    rows = [
-        ("seconds of a dip, elastic", "1 to 3", f"{elastic:.1f}"),
-        ("seconds of a dip, resource-centric", "10 to 20", f"{divided:.1f}"),
-    ]
+    verdict, rows, holds = judged(lasting)
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
@@ -42,4 +36,4 @@ def run(lab: Lab) -> Finding:
         axes.legend()
 
     figures = {"dips_s": lasting, "per_second": {p: mean(of) for p, of in found.items()}}
-    return Finding(figures, rows, verdict, bool(holds), draw)
+    return Finding(figures, rows, verdict, holds, draw)

@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import micro
 
 ENGINES = ("spark",)
-THREE = ("static", "resource-centric", "elastic")
 NOTES = (
     "two cores; 16 workers that sleep 10 ms a tuple, 128 bytes a tuple, 625 keys by zipf 0.5, 512 "
     "shards of 32 KB, at most 100 tuples waiting at an executor; elastic: 2 executors; static and "

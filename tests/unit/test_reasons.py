@@ -311,7 +311,7 @@ RULES: list[tuple[str, Rule]] = [
         rf"the load is expected to rise to {RATE} within ({TIME}) \(its (slope|pattern)\)",
         foreseen,
     ),
-    (rf"{NAME} sends {RATE} for {TIME}(?: and may be back at {RATE})?", presses),
+    (rf"{NAME} sends {RATE} for {TIME}(?: \(perhaps {RATE}, as before\))?", presses),
     (rf"tuples will wait ({TIME}) at {NAME}", will_wait),
     (rf"(\d+) tuples wait at {NAME}", waits),
     (rf"sources are ({TIME}) behind", behind),

@@ -70,12 +70,18 @@ def evenly(s: Situation) -> dict[str, int]:
     """Enough for every operator to keep up and to work off what waits, and no fewer than there are.
     If that is more than is allowed, those are placed where each has most to do."""
     enough = {n: max(k, s.current[n], s.draining[n]) for n, k in keeping_up(s).items()}
-    if s.most is None or sum(enough.values()) <= s.most:
-        return enough
-    load = {name: s.network.stations[name].offered_load for name in s.wanted}
-    best = s.least
-    while sum(best.values()) < s.most:
-        best[max((n for n in best if best[n] < enough[n]), key=lambda n: load[n] / best[n])] += 1
+    return enough if s.most is None else filled(s, s.least, enough, s.most)
+
+
+def filled(
+    s: Situation, least: Mapping[str, int], enough: Mapping[str, int], most: int
+) -> dict[str, int]:
+    """From the least on towards enough, as far as is allowed; first where processors have most to
+    do."""
+    best = dict(least)
+    load = {name: s.network.stations[name].offered_load for name in best}
+    while sum(best.values()) < most and (short := [n for n in best if best[n] < enough[n]]):
+        best[max(short, key=lambda n: load[n] / best[n])] += 1
     return best
 
 

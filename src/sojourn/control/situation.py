@@ -280,9 +280,9 @@ class Situation(Standing):
         return ", ".join(told_of)
 
     def _taken(self, source: str, rate: float) -> str:
-        """That the load is taken to be another one than was told, in words."""
+        """That a source is taken to be back at a lower rate than it told, in words."""
         taken = self.latest.rates.get(source, rate)
-        return f" and may be back at {taken:.4g}/s" if taken < rate else ""
+        return f" (perhaps {taken:.4g}/s, as before)" if taken < rate else ""
 
     @cached_property
     def backlog(self) -> str:

@@ -133,7 +133,7 @@ def bound(station: Station) -> str:
     that."""
     if not isinstance(station, KeyedStation):
         return getattr(station, "bound", "")
-    if not station.hot or station.hot[0] * station.offered_load < 1:
+    if not station.hot or station.queue_of(station.hot[0]).is_stable(1):
         return ""
     return (
         f"one shard brings {station.hot[0] * station.arrival_rate:.4g}/s, and a processor does "

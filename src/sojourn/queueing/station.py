@@ -26,6 +26,10 @@ _MAX_RATE = 1e15
 _MAX_SCV = 1e6
 
 
+def _outside(name: str, value: float, least: float, most: float) -> InputError:
+    return InputError(f"{name} must lie between {least:g} and {most:g}; got {value}")
+
+
 @dataclass(frozen=True, slots=True)
 class Station:
     """An operator's rates per second and the squared coefficients of variation of its
@@ -37,27 +41,14 @@ class Station:
     service_scv: float = 1.0
 
     def __post_init__(self) -> None:
-        if (  # nearly always, and a tick makes hundreds
-            0 <= self.arrival_rate <= _MAX_RATE
-            and self.arrival_rate <= _MAX_LOAD * self.service_rate
-            and 0 <= self.arrival_scv <= _MAX_SCV
-            and 0 <= self.service_scv <= _MAX_SCV
-            and 1 / _MAX_RATE <= self.service_rate <= _MAX_RATE
-        ):
-            return
-        for name, most in (
-            ("arrival_rate", _MAX_RATE),
-            ("arrival_scv", _MAX_SCV),
-            ("service_scv", _MAX_SCV),
-        ):
-            value = getattr(self, name)
-            if not 0 <= value <= most:
-                raise InputError(f"{name} must lie between 0 and {most:g}; got {value}")
+        if not 0 <= self.arrival_rate <= _MAX_RATE:
+            raise _outside("arrival_rate", self.arrival_rate, 0, _MAX_RATE)
+        if not 0 <= self.arrival_scv <= _MAX_SCV:
+            raise _outside("arrival_scv", self.arrival_scv, 0, _MAX_SCV)
+        if not 0 <= self.service_scv <= _MAX_SCV:
+            raise _outside("service_scv", self.service_scv, 0, _MAX_SCV)
         if not 1 / _MAX_RATE <= self.service_rate <= _MAX_RATE:
-            raise InputError(
-                f"service_rate must lie between {1 / _MAX_RATE:g} and {_MAX_RATE:g}; "
-                f"got {self.service_rate}"
-            )
+            raise _outside("service_rate", self.service_rate, 1 / _MAX_RATE, _MAX_RATE)
         if self.offered_load > _MAX_LOAD:
             raise InputError(
                 f"{self.arrival_rate:.4g}/s at {self.service_rate:.4g}/s each would need "

@@ -15,6 +15,7 @@ from sojourn.control.programs import (
     busier,
     evenly,
     fewest,
+    filled,
     keeping_up,
     operators_of,
     within,
@@ -194,21 +195,12 @@ def _urgent(s: Situation) -> Decision | None:
         else s.wanted[name]
         for name, count in found.allocation.items()
     }
-    if s.most is not None and s.total(best) > s.most:
-        best = _as_far_as_there_is_room(s, best, s.most)
+    if s.most is not None:
+        best = filled(s, s.wanted, best, s.most)
     if best == dict(s.wanted):
         return None
     reason, expected = f"{s.slow}: {s.from_to(best)}", known(s.estimate(s.network, best))
     return replace(found, allocation=best, reason=reason, expected_s=expected)
-
-
-def _as_far_as_there_is_room(s: Situation, best: Mapping[str, int], most: int) -> dict[str, int]:
-    """As many of these additions as are allowed, first where processors have most to do."""
-    found = dict(s.wanted)
-    load = {name: s.network.stations[name].offered_load for name in found}
-    while s.total(found) < most and (short := [n for n in found if found[n] < best[n]]):
-        found[max(short, key=lambda n: load[n] / found[n])] += 1
-    return found
 
 
 def _at_once(s: Situation) -> Decision:
