@@ -29,7 +29,7 @@ def run(lab: Lab) -> Finding:
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
         for paradigm, of in found.items():
-            times, rates = np.array(of).T
+            times, _, rates = np.array(of).T
             # Shuffles lie on each other.
             axes.plot(times - np.ceil(times[0] / TURN_S) * TURN_S, rates, label=paradigm, lw=1)
         axes.set(xlabel="seconds since a shuffle", ylabel="tuples/s", ylim=(0, None))

@@ -30,16 +30,21 @@ WARM_S = 15.0
 JOB = micro.Settings(
     rate=2000.0, seconds=1e6, keys=625, cost_ms=10.0, wait=True, shards=512, processors=WORKERS
 )
-Served = list[tuple[float, float]]
-"""When a look ended, by the clock, and the tuples per second since the one before."""
+Served = list[tuple[float, float, float]]
+"""When a look ended, by the clock, its seconds, and the tuples per second in them."""
 
 
 class ByClock(micro.Generator):
-    """Popularity is drawn anew when the clock says so."""
+    """Popularity is drawn anew when the clock says so, so that others know when. Every run has the
+    same draws."""
+
+    def __init__(self, settings: micro.Settings) -> None:
+        super().__init__(settings)
+        self.zero_s = time.time() // 60 * 60
 
     def passed_s(self, number: int) -> float:  # noqa: ARG002  # whichever tuple it is
-        """The time of day, so that others know when it is drawn."""
-        return time.time()
+        """Since the minute began in which this was made."""
+        return time.time() - self.zero_s
 
 
 def served(lab: Lab, paradigm: str, shuffles: float, seconds: float) -> Served:
@@ -54,25 +59,26 @@ def served(lab: Lab, paradigm: str, shuffles: float, seconds: float) -> Served:
             lab.let_pass(running, LOOK_S)
             sample = running.samples().vertices["calculator"]
             if time.time() > until_s - seconds:
-                found.append((time.time(), sample.served / sample.interval_s))
+                span_s = sample.interval_s
+                found.append((time.time(), span_s, sample.served / span_s))
     return found
 
 
 def mean(of: Served) -> float:
     """Tuples per second."""
-    return float(np.mean([rate for _, rate in of]))
+    _, spans_s, rates = np.array(of).T
+    return float(np.average(rates, weights=spans_s))
 
 
 def dips(of: Served, turn_s: float) -> list[float]:
     """After each shuffle, for how many seconds less than 90 % is served of the mean of the five
     seconds before it, over a sliding second."""
-    times = np.array([at for at, _ in of])
-    rates = np.array([rate for _, rate in of])
+    times, spans_s, rates = np.array(of).T
     sliding = np.convolve(rates, np.ones(2) / 2, "same")
     first = np.ceil((times[0] + 5) / turn_s) * turn_s
     found = []
     for shuffled_s in np.arange(first, times[-1] - turn_s + LOOK_S, turn_s):
         usual = rates[(times > shuffled_s - 5) & (times <= shuffled_s)].mean()
-        after = sliding[(times > shuffled_s) & (times <= shuffled_s + turn_s)]
-        found.append(float((after < 0.9 * usual).sum()) * LOOK_S)
+        after = (times > shuffled_s) & (times <= shuffled_s + turn_s)
+        found.append(float(spans_s[after & (sliding < 0.9 * usual)].sum()))
     return found

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sojourn.placement.balance import THETA, balanced, imbalance, skew
+from sojourn.placement.balance import CLOSE, THETA, balanced, imbalance, skew, tolerated
 from sojourn.placement.loads import Loads
 
 
@@ -78,6 +78,20 @@ def test_a_shard_that_is_too_busy_is_left_alone_and_the_others_share_the_rest() 
     assert sum(rest) + len(hot) == 61
     assert len(hot) <= 4
     assert rest[-1] <= THETA * sum(rest) / 3
+
+
+def test_a_busy_shard_does_not_keep_the_small_ones_beside_it() -> None:
+    """Its count is changed so that it seems to fit, and it does not."""
+    owned = {"a": list(range(17)), "b": [20], "c": [21]}
+    loads = {0: 100.0, **dict.fromkeys(range(1, 17), 5.0), 20: 80.0, 21: 80.0}
+    list(balanced(owned, loads, each=1.0))
+    assert imbalance(owned, loads) <= THETA
+
+
+def test_workers_without_time_to_spare_are_balanced_closely() -> None:
+    assert tolerated(0.0) == tolerated(0.5) == tolerated(0.75) == THETA
+    assert 0.8 * tolerated(0.8) == pytest.approx(0.9)
+    assert tolerated(0.95) == tolerated(2.0) == CLOSE
 
 
 def test_one_worker_keeps_everything() -> None:

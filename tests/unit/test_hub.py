@@ -1,12 +1,16 @@
 """The hub: what executors tell reaches whom it is for, whoever joins first."""
 
+import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import sojourn as sj
 from sojourn.engine.driver.hub import Hub
+from sojourn.engine.driver.outposts import Outposts
+from sojourn.engine.driver.placing import Placing
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
 from sojourn.engine.wire.spec import OUTPOST, own_code
@@ -44,7 +48,7 @@ def hub() -> Iterator[tuple[Hub, Wire]]:
 
 def join(hub: Hub, vertex: str) -> bytes:
     sender = f"{vertex}/0/x/3".encode()
-    hub.handle(sender, m.Hello(vertex, 0, "host", 1, "boot", 0.0))
+    hub.handle(sender, m.Hello(vertex, 0, "host", 1, "boot", 0.0, code=own_code()))
     hub.handle(sender, m.Attached())
     return sender
 
@@ -64,7 +68,7 @@ def test_sources_begin_when_everything_behind_them_is_there(hub: tuple[Hub, Wire
     made.welcome = lambda _hello: m.Welcome(0)
     numbers = join(made, "numbers")
     rounds = b"round/0/x/3"
-    made.handle(rounds, m.Hello("round", 0, "host", 1, "boot", 0.0))
+    made.handle(rounds, m.Hello("round", 0, "host", 1, "boot", 0.0, code=own_code()))
     assert len(wire.to(rounds, m.Welcome)) == 1
     assert not wire.to(numbers, m.Welcome)
     made.handle(rounds, m.Attached())
@@ -75,19 +79,35 @@ def test_sources_begin_when_everything_behind_them_is_there(hub: tuple[Hub, Wire
     assert len(wire.to(numbers, m.Welcome)) == 1, "of a new batch it is not told again"
 
 
-def test_another_version_is_refused(hub: tuple[Hub, Wire]) -> None:
+@pytest.mark.parametrize("code", ["other", ""], ids=["other", "too old to say"])
+def test_another_version_is_refused(hub: tuple[Hub, Wire], code: str) -> None:
     made, wire = hub
     other = b"round/0/x/3"
-    made.handle(other, m.Hello("round", 0, "far", 1, "boot", 0.0, code="other"))
+    made.handle(other, m.Hello("round", 0, "far", 1, "boot", 0.0, code=code))
     (failed,) = made.failures
     assert failed.user
     assert "far has another version of sojourn" in failed.error
     outpost = f"{OUTPOST}far".encode()
-    made.handle(outpost, m.Outpost("far", "1", 1, "other"))
+    made.handle(outpost, m.Outpost("far", "1", 1, code))
     assert not made.outposts
     assert wire.to(outpost, m.Finish)
     made.handle(outpost, m.Outpost("far", "1", 1, own_code()))
     assert made.outposts
+
+
+def test_an_outpost_that_was_told_to_end_has_not_failed(hub: tuple[Hub, Wire]) -> None:
+    """As at every restart of the topology."""
+    made, _ = hub
+    supervisor: Any = SimpleNamespace(hub=made, stopping=threading.Event())
+    outposts = Outposts(supervisor, Placing(made.layout, made, {}))
+    outposts.processors = 4
+    for _ in range(2):
+        made.handle(f"{OUTPOST}far".encode(), m.Outpost("far", "1", 1, own_code()))
+        made.dismiss("far")
+        outposts._ended("1")
+    assert not outposts.failures
+    outposts._ended("1")
+    assert outposts.failures == {"1": 1}
 
 
 def test_what_was_heard_of_an_earlier_start_does_not_count(hub: tuple[Hub, Wire]) -> None:
@@ -99,7 +119,7 @@ def test_what_was_heard_of_an_earlier_start_does_not_count(hub: tuple[Hub, Wire]
     made.handle(rounds, m.Failed("round", "of the old start", False))
     assert not made.is_broken
     assert not made.feedback
-    made.handle(rounds, m.Hello("round", 0, "host", 1, "boot", 0.0))
+    made.handle(rounds, m.Hello("round", 0, "host", 1, "boot", 0.0, code=own_code()))
     assert wire.to(rounds, m.Finish) == [m.Finish()]
 
 
@@ -136,7 +156,7 @@ def test_an_executor_that_comes_to_a_taken_place_was_moved(hub: tuple[Hub, Wire]
         if held:
             made.between_batches()
         newcomer = b"round/0/other/3"
-        made.handle(newcomer, m.Hello("round", 0, "elsewhere", 1, "boot", 0.0))
+        made.handle(newcomer, m.Hello("round", 0, "elsewhere", 1, "boot", 0.0, code=own_code()))
         assert made.is_broken == (not held)
         assert not wire.to(newcomer, m.Welcome), "it must not begin"
         assert not made.go_on()

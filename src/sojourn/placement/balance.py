@@ -7,10 +7,13 @@ paper does not ask for, until no worker has less than 1/θ of the mean. Otherwis
 would get nothing, as six that are evenly busy have a δ of 7/6. A worker that one shard alone keeps
 busier than that is left to it, and the others share what remains.
 
+θ is 1.2 as in the paper where workers have time to spare. Where they have not, the busiest worker
+bounds what all can carry, so a δ of 1.2 costs a sixth of it. There θ is lower, as low as 1.05.
+
 Which of many shards lowers δ most is often chance, as few tuples have come for each. Shards that
 seem busiest are then those whose tuples have just come. Where keys come in turn, they would go to
-the same worker, and with them a burst in every turn. So shards are ranked by a load that each may
-have as well, within the error of counting."""
+the same worker, and with them a burst in every turn. So each shard's count is first changed by
+about the error of counting, always in the same way, and the shard is chosen by that."""
 
 import bisect
 import math
@@ -21,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 THETA = 1.2
+CLOSE = 1.05  # the lowest θ
+_FULL = 0.9  # of a worker's time, above which it has none to spare
 _UNSEEN = 1e-3  # of the mean load of a shard: the load of one without any, so that all are spread
 _GAINS = 0.05  # the least share of a difference that a move must take away
 
@@ -74,10 +79,14 @@ def balanced(
         gap, shards = busy[high] - busy[low], ranked[high]
         place = bisect.bisect(shards, (gap / 2,))
         nearest = min(shards[max(0, place - 1) : place + 1], key=lambda s: abs(gap / 2 - s[0]))
+        least_gain = _GAINS / 2 * gap
+        if load(nearest[1]) > gap - least_gain:  # perhaps only because its count was changed
+            others = [s for s in shards if least_gain <= load(s[1]) <= gap - least_gain]
+            if not others:
+                del left[high]
+                continue
+            nearest = min(others, key=lambda s: abs(gap / 2 - load(s[1])))
         found = load(nearest[1])
-        if found > (1 - _GAINS / 2) * gap:
-            del left[high]
-            continue
         del shards[bisect.bisect_left(shards, nearest)]
         busy[high] -= found
         yield moved(nearest[1], low)
@@ -95,6 +104,12 @@ def imbalance(owned: Mapping[Owner, Iterable[int]], loads: Mapping[int, float]) 
     busy = [math.fsum(loads.get(shard, 0.0) for shard in shards) for shards in owned.values()]
     total = math.fsum(busy)
     return max(busy) * len(busy) / total if total > 0 else 1.0
+
+
+def tolerated(busy: float) -> float:
+    """θ, where workers are busy for this share of their time on average: what leaves the busiest
+    one a tenth of its time, within bounds."""
+    return min(THETA, max(CLOSE, _FULL / busy)) if busy > 0 else THETA
 
 
 def skew(processors: Counts, tuples: Counts) -> Counts:

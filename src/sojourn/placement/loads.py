@@ -3,6 +3,7 @@ and what was processed; feeds `balance`."""
 
 import math
 from collections import Counter
+from collections.abc import Iterable
 
 MEMORY_S = 3.0  # what is older hardly counts
 LOOK_S = 0.5  # between two looks at whether workers are equally busy
@@ -20,6 +21,7 @@ class Loads:
         self.lately: dict[int, float] = {}  # tuples, with decay
         self.timed: dict[int, tuple[float, float]] = {}  # tuples and seconds, with decay
         self.looked_s: float | None = None
+        self.span_s = 0.0  # in which what counts has come, with decay
 
     def arrived(self, shards: list[int]) -> None:
         """Count tuples by their shards."""
@@ -32,7 +34,9 @@ class Loads:
 
     def look(self, now_s: float) -> None:
         """Take in what came since the last look."""
-        share = 1.0 if self.looked_s is None else math.exp((self.looked_s - now_s) / MEMORY_S)
+        passed_s = 0.0 if self.looked_s is None else now_s - self.looked_s
+        share = math.exp(-passed_s / MEMORY_S)
+        self.span_s = share * self.span_s + passed_s
         self.looked_s = now_s
         kept = {s: share * count for s, count in self.lately.items() if count > _FORGOTTEN}
         for shard, count in self.new.items():
@@ -46,6 +50,11 @@ class Loads:
     def tuples(self) -> float:
         """That count."""
         return math.fsum(self.lately.values())
+
+    def busy(self, loads: Iterable[float], processors: float) -> float:
+        """The share of their time for which so many processors are busy with these loads; 0 if
+        nothing is known yet."""
+        return math.fsum(loads) / self.span_s / processors if self.span_s else 0.0
 
     def of_shards(self, service_s: float) -> dict[int, float]:
         """The load of each: its tuples times what one takes. That is `service_s` as far as nothing

@@ -26,6 +26,7 @@ RowsTo = tuple[str, int, bool, int]  # vertex, executor, whether feedback, numbe
 _TURN_S = 0.01
 _LOOK_S = 0.1
 _PRINT_S = 2.0
+_CODE = own_code()  # of what this process has loaded, also if the files change later
 
 
 class Hub(threading.Thread):
@@ -41,6 +42,7 @@ class Hub(threading.Thread):
         self.at: dict[tuple[str, int], bytes] = {}
         self.processors: dict[tuple[str, int], m.Resize] = {}
         self.outposts: dict[str, tuple[bytes, m.Outpost]] = {}  # by machine
+        self.dismissed: set[str] = set()  # Spark executors whose outpost was told to end
         self.welcome: Callable[[m.Hello], m.Welcome] | None = None
         self.attached: set[bytes] = set()
         self.batch, self.handled_batch = -1, -1  # the last batch of Spark's that has ended
@@ -118,8 +120,10 @@ class Hub(threading.Thread):
         """Have the outpost on a machine end."""
         with self.changed:
             found = self.outposts.pop(machine, None)
-        if found is not None:
-            self._send(found[0], m.Finish())
+            if found is None:
+                return
+            self.dismissed.add(found[1].spark_executor)
+        self._send(found[0], m.Finish())
 
     def send_all(self, message: m.ToExecutor) -> None:
         """To every executor that has joined."""
@@ -260,6 +264,7 @@ class Hub(threading.Thread):
             for member, hello in list(self.members.items()):
                 if hello.host == socket.gethostname() and _is_dead(hello.pid):
                     del self.members[member]
+                    self.attached.discard(member)
             return not self.members
 
         return self.wait(none_left, timeout_s)
@@ -348,7 +353,7 @@ class Hub(threading.Thread):
 
     def _from_outpost(self, sender: bytes, message: m.ToDriver) -> None:
         if isinstance(message, m.Outpost):
-            if message.code and message.code != own_code():
+            if message.code != _CODE:
                 _log.warning("no workers there: %s", _other_version(message.machine))
                 self.channel.send(sender, m.Finish())
                 return
@@ -361,7 +366,7 @@ class Hub(threading.Thread):
         the partition on another machine."""
         place = (hello.vertex, hello.executor)
         self.members[sender] = hello
-        if hello.code and hello.code != own_code():
+        if hello.code != _CODE:
             self.failures.append(m.Failed(hello.vertex, _other_version(hello.host), True))
             return
         if place in self.at:  # it waits for a welcome that it does not get

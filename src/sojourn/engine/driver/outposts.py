@@ -53,7 +53,7 @@ class Outposts:
     def start(self, count: int) -> None:
         """Have so many more Spark executors, on which nothing is yet, and use those that come."""
         began = self._begin(count)
-        self.hub.wait(lambda: began <= self._come(), _COME_S)
+        self.hub.wait(lambda: began & self.threads.keys() <= self._come(), _COME_S)
         self.place()
 
     def look(self) -> None:
@@ -154,9 +154,11 @@ class Outposts:
             ]
             for machine in gone:
                 del self.hub.outposts[machine]
+            dismissed = spark_executor in self.hub.dismissed
+            self.hub.dismissed.discard(spark_executor)
         self.threads.pop(spark_executor, None)
         self.placed = (0, frozenset())  # so that it is looked at anew, wherever it was
-        dismissed = not self.processors or self.names.get(spark_executor) in self.leaving
+        dismissed |= not self.processors or self.names.get(spark_executor) in self.leaving
         if not dismissed and not self.supervisor.stopping.is_set():
             self.failures[spark_executor] += 1
             _log.warning("the workers on Spark executor %s have ended", spark_executor)

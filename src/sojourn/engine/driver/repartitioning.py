@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sojourn.engine.driver.division import Division
 from sojourn.engine.driver.placing import Placing
-from sojourn.placement.balance import THETA, balanced, imbalance, skew
+from sojourn.placement.balance import balanced, imbalance, skew, tolerated
 from sojourn.placement.loads import MEMORY_S
 from sojourn.ports import Samples
 
@@ -23,6 +23,7 @@ class Repartitioning(Placing):
     divide: Callable[[str, list[int]], Division]
     frozen: bool
     lately: dict[str, dict[int, float]] = field(default_factory=dict)
+    busy: dict[str, float] = field(default_factory=dict)  # processors that have something to do
     under_way: dict[str, Division] = field(default_factory=dict)
     before_s: float | None = None
     divisions: list[Division] = field(default_factory=list)
@@ -51,6 +52,7 @@ class Repartitioning(Placing):
                 shard: kept * lately.get(shard, 0.0) + came.get(shard, 0)
                 for shard in {*lately, *came}
             }
+            self.busy[name] = 0.0 if sample is None else sample.busy * sample.processors
             self._follow(name, wanted[name])
 
     def _follow(self, name: str, processors: int) -> None:
@@ -69,10 +71,11 @@ class Repartitioning(Placing):
             owned.get(executor, homeless).append(shard)
         loads = self.lately.get(name, {})
         tuples = max(1.0, sum(loads.values()))
-        uneven = imbalance(owned, loads) > THETA + skew(len(then), tuples)
+        most = tolerated(self.busy.get(name, 0.0) / len(then))
+        uneven = imbalance(owned, loads) > most + skew(len(then), tuples)
         if then == used and not uneven:
             return
-        moves = list(balanced(owned, loads, homeless, each=1.0))
+        moves = list(balanced(owned, loads, homeless, most, each=1.0))
         if not moves:  # it cannot be better
             return
         for shard, executor in moves:

@@ -20,7 +20,7 @@ from sojourn.engine.executor.table import Table
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.bundle import Bundle, Link, Trace, encode
 from sojourn.engine.wire.shards import SLOTS
-from sojourn.placement.balance import THETA, balanced, imbalance, skew
+from sojourn.placement.balance import balanced, imbalance, skew, tolerated
 from sojourn.placement.loads import LOOK_S, Loads
 from sojourn.shards import shares
 
@@ -324,8 +324,12 @@ class Workers:
         for shard in self.loads.lately:
             owned.get(self.owner.get(shard), []).append(shard)
         loads = self.loads.of_shards(self.service_s)
-        if imbalance(owned, loads) > THETA + skew(len(owned), max(1.0, self.loads.tuples)):
+        by_chance = skew(len(owned), max(1.0, self.loads.tuples))
+        if imbalance(owned, loads) > self._tolerated(loads) + by_chance:
             self.balance()
+
+    def _tolerated(self, loads: Mapping[int, float]) -> float:
+        return tolerated(self.loads.busy(loads.values(), max(1, self.processors)))
 
     def balance(self) -> None:
         """Move shards until all workers that stay are about equally busy, and others have none."""
@@ -346,7 +350,8 @@ class Workers:
             else:
                 homeless.append(shard)
         loads = self.loads.of_shards(self.service_s)
-        for shard, target in balanced(owned, loads, homeless, each=self.service_s):
+        most = self._tolerated(loads)
+        for shard, target in balanced(owned, loads, homeless, most, self.service_s):
             self.assign(shard, target)
         for worker in self.all:
             self._give(worker)

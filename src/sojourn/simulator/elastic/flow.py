@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from sojourn.placement.loads import MEMORY_S
 from sojourn.simulator.elastic.job import Setup, summed
 from sojourn.simulator.elastic.placing import Move, Placing
 
 STEP_S = 0.01
-_MEMORY_S = 3.0  # of a shard's measured load
 _LOOKS = 10  # steps between two looks at how long tuples take
 _HALF = 0.5  # of a card that state may take while tuples need it
 _DRAINED = 1e-6  # tuples
@@ -90,6 +90,7 @@ class _Operator:
         self.target = np.zeros(setup.shards, np.int64)
         self.core_of = np.zeros(setup.shards, np.int64)
         self.owner = np.zeros(setup.shards, np.int64)  # executors of this operator
+        self.homes = np.zeros(1, np.int64)  # their machines
         self.to_executor = np.zeros(1)
         self.able = np.zeros(setup.shards)  # tuples that can be served in a step
         self.pause: _Pause | None = None
@@ -150,7 +151,7 @@ class FlowRun:
     def _decide(self) -> None:
         costs = self.setup.costs
         rate = self.passed / costs.period_s
-        fresh = 1 - math.exp(-costs.period_s / _MEMORY_S)
+        fresh = 1 - math.exp(-costs.period_s / MEMORY_S)
         for operator in self.operators:
             operator.load += fresh * (rate * operator.shares - operator.load)
         self.passed = 0.0
@@ -209,8 +210,8 @@ class FlowRun:
                 continue
             if pause.told_s == math.inf:
                 if operator.queue.max() < _DRAINED:
-                    told_s = costs.pause_s + self._senders(operator) * costs.upstream_s
-                    pause.told_s = self.now_s + told_s
+                    senders = self._senders(operator)
+                    pause.told_s = self.now_s + costs.repartition_s(senders, len(pause.moves))
             elif self.now_s >= pause.told_s:
                 moved = np.array([move.shard for move in pause.moves])
                 self._carry(operator, moved)
@@ -252,13 +253,14 @@ class FlowRun:
         elsewhere = 1 - 1 / machines
         for operator in self.operators:
             keyed = operator.keyed
-            mine = [e for e in placing.executors if e.operator == operator.number]
             if operator.pause is None:  # else it drains as it was
+                mine = [e for e in placing.executors if e.operator == operator.number]
                 operator.core_of = placing.core_of[operator.number].copy()
+                operator.homes = np.array([e.home for e in mine])
                 for number, executor in enumerate(mine):
                     operator.owner[executor.shards] = number
-            operator.to_executor = summed(operator.owner, operator.shares, len(mine))
-            homes = np.array([e.home for e in mine])
+            homes = operator.homes
+            operator.to_executor = summed(operator.owner, operator.shares, len(homes))
             size_in = keyed.in_bytes + costs.frame_bytes
             size_out = keyed.out_bytes + costs.frame_bytes if keyed.out_bytes else 0.0
             at_home = summed(homes, operator.to_executor, machines) * elsewhere

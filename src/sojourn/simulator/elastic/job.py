@@ -77,18 +77,23 @@ class Cluster:
 @dataclass(frozen=True)
 class Costs:
     """What the engine's own work takes. To move a shard takes `sync_s`, besides what its worker has
-    in hand. To repartition an operator takes `pause_s`, and `upstream_s` more for each executor
-    that sends to it, besides draining it. A tuple takes `receive_s` of its executor's receiver, and
-    `frame_bytes` on the wire besides its own. The defaults are of the engine's order of magnitude,
-    and not yet measured."""
+    in hand. To repartition an operator takes `pause_s`, `upstream_s` more for each executor that
+    sends to it, and `hand_s` for each shard that moves, besides draining it. A tuple takes
+    `receive_s` of its executor's receiver, and `frame_bytes` on the wire besides its own. The
+    defaults are of the engine's order of magnitude, and not yet measured."""
 
     sync_s: float = 0.002
     pause_s: float = 0.010
     upstream_s: float = 0.001
+    hand_s: float = 0.001
     receive_s: float = 4e-6
     frame_bytes: float = 24.0
     max_queue: int = 10_000  # tuples that may wait at an executor
     period_s: float = 1.0  # between two decisions
+
+    def repartition_s(self, senders: int, shards: int) -> float:
+        """From when an operator is drained until its shards are elsewhere, without what crosses."""
+        return self.pause_s + senders * self.upstream_s + shards * self.hand_s
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,6 @@ class Setup:
     executors: int = 32
     shards: int = 8192
     phi: float = 512e3
-    theta: float = 1.2
     seed: int = 0
     cores: int | None = None  # that may be used; all if None
     hash_seed: int = 1

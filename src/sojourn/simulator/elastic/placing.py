@@ -13,7 +13,8 @@ from itertools import zip_longest
 import numpy as np
 
 from sojourn.placement.assignment import Need, assign, by_chance
-from sojourn.placement.balance import balanced, imbalance
+from sojourn.placement.balance import THETA, balanced, imbalance, skew, tolerated
+from sojourn.placement.loads import MEMORY_S
 from sojourn.queueing.allocation import Plan, min_processors
 from sojourn.queueing.network import Network
 from sojourn.queueing.station import Station
@@ -22,6 +23,7 @@ from sojourn.simulator.elastic.job import Setup, Shares
 
 _LEAST = 1e-9  # tuples per second
 _AMPLE = 5.0  # times the service time: the target of a visit
+_TUPLE = 1 / MEMORY_S  # what one adds to a shard's load, in tuples per second
 _DRAIN_S = 2.0  # within which what waits should be worked off, as in the control loop
 
 
@@ -221,10 +223,18 @@ class Placing:
             else:
                 homeless.append(shard)
         by_shard = {shard: float(loads[shard]) for shard in executor.shards}
-        if not changed and not homeless and imbalance(owned, by_shard) <= self.setup.theta:
+        mine = loads[executor.shards]
+        most, by_chance = self._tolerated(executor.operator, mine, len(executor.cores))
+        if not changed and not homeless and imbalance(owned, by_shard) <= most + by_chance:
             return []
-        found = balanced(owned, by_shard, homeless, self.setup.theta)
+        found = balanced(owned, by_shard, homeless, most, _TUPLE)
         return self._moved(executor.operator, found)
+
+    def _tolerated(self, operator: int, loads: Shares, cores: int) -> tuple[float, float]:
+        """θ for so many cores with these loads, and by how much δ may exceed it by chance."""
+        rate = float(loads.sum())
+        busy = rate * self.setup.operators[operator].cost_s / cores
+        return tolerated(busy), skew(float(cores), max(1.0, rate / _TUPLE))
 
     def _repartition(self, loads: Sequence[Shares]) -> list[Move]:
         """Of every operator that is out of balance: spread its shards over all its cores. Which
@@ -240,9 +250,7 @@ class Placing:
             [e.cores[0] for e in self.executors if e.operator == number]
             for number in range(len(setup.operators))
         ]
-        off = any(
-            len(mine) < count / setup.theta for mine, count in zip(cores, wanted, strict=True)
-        )
+        off = any(len(mine) < count / THETA for mine, count in zip(cores, wanted, strict=True))
         free: list[int] = []
         if off:
             for mine, count in zip(cores, wanted, strict=True):
@@ -261,8 +269,9 @@ class Placing:
                 else:
                     homeless.append(shard)
             by_shard = dict(enumerate(loads[number].tolist()))
-            if off or imbalance(owned, by_shard) > setup.theta:
-                found = balanced(owned, by_shard, homeless, setup.theta)
+            most, by_chance = self._tolerated(number, loads[number], len(mine))
+            if off or imbalance(owned, by_shard) > most + by_chance:
+                found = balanced(owned, by_shard, homeless, most, _TUPLE)
                 moves += self._moved(number, found)
         self.executors = [
             Executor(number, self.machine(core), [], [core])

@@ -10,11 +10,11 @@ from itertools import count
 
 import numpy as np
 
+from sojourn.placement.loads import MEMORY_S
 from sojourn.simulator.elastic.flow import STEP_S, Outcome
 from sojourn.simulator.elastic.job import Setup
 from sojourn.simulator.elastic.placing import Move, Placing
 
-_MEMORY_S = 3.0  # of a shard's measured load
 _DRAWN = 4096  # shards that are drawn at once
 
 
@@ -128,15 +128,19 @@ class TupleRun:
         if self.blocked[executor] and self.waiting[executor] < self.costs.max_queue:
             self._offer(*self.blocked[executor].popleft())
         if self.draining and not self.in_system:
-            self.draining = False
-            told_s = self.costs.pause_s + self.setup.cluster.machines * self.costs.upstream_s
-            self._at(self.now_s + told_s, "migrate")
+            self._drained()
+
+    def _drained(self) -> None:
+        assert self.pause is not None
+        self.draining = False
+        takes_s = self.costs.repartition_s(self.setup.cluster.machines, len(self.pause[1]))
+        self._at(self.now_s + takes_s, "migrate")
 
     # decisions
 
     def _decide(self) -> None:
         costs = self.costs
-        fresh = 1 - math.exp(-costs.period_s / _MEMORY_S)
+        fresh = 1 - math.exp(-costs.period_s / MEMORY_S)
         self.load += fresh * (self.arrived / costs.period_s - self.load)
         self.arrived[:] = 0.0
         if self.pause is None:
@@ -145,8 +149,7 @@ class TupleRun:
             if moves and not self.setup.is_elastic:
                 self.pause, self.draining = (self.now_s, moves), True
                 if not self.in_system:
-                    self.draining = False
-                    self._at(self.now_s + costs.pause_s, "migrate")
+                    self._drained()
             elif moves:
                 self._move(moves)
         self.held_back = False
