@@ -22,8 +22,8 @@ WARM_S = 10.0  # left out at the start
 NOTES = (
     "virtual time, as a flow, which lies within 5 % of single tuples on four machines; 32 machines "
     "of 8 cores with 1 Gb/s each, 10 000 keys by zipf 0.5, 1 ms and 128 bytes a tuple, 32 KB a "
-    "shard, 32 executors and 8192 shards, unless said otherwise; what the engine itself costs is as "
-    "elasticutor_fig9 measured it"
+    "shard, 32 executors and 8192 shards, unless said otherwise; what the engine itself costs is "
+    "as elasticutor_fig9 measured it"
 )
 
 

@@ -1,5 +1,6 @@
 """The job as a flow: tuples are a liquid that runs through queues, in steps of a hundredth of a
-second. Good for sources that send as much as is taken; chance in arrivals and service is left out.
+second. Good for sources that send as much as is taken; chance in arrivals and service is left out,
+but not in what is measured.
 
 What holds the sources back is the tightest of: an executor whose queue is full, its receiver, a
 machine's card, or an operator behind that takes no more."""
@@ -117,6 +118,7 @@ class FlowRun:
             operator.behind = [
                 other for other in self.operators if other.keyed.behind == operator.keyed.name
             ]
+        self.draw = np.random.default_rng(setup.seed)
         self.now_s, self.turn = 0.0, -1
         self.passed = 0.0  # tuples from outside since the last decision
         self.held = 0.0  # tuples that sources should have sent and could not
@@ -149,11 +151,12 @@ class FlowRun:
     # deciding
 
     def _decide(self) -> None:
+        """By loads that are measured as the engine does it: by counting, which errs."""
         costs = self.setup.costs
-        rate = self.passed / costs.period_s
         fresh = 1 - math.exp(-costs.period_s / MEMORY_S)
         for operator in self.operators:
-            operator.load += fresh * (rate * operator.shares - operator.load)
+            counted = self.draw.poisson(self.passed * operator.shares)
+            operator.load += fresh * (counted / costs.period_s - operator.load)
         self.passed = 0.0
         if all(operator.pause is None for operator in self.operators):
             waiting = [
