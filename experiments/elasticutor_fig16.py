@@ -53,12 +53,14 @@ def run(lab: Lab) -> Finding:
     ]
 
     def draw(figure: Any) -> None:
-        axes = figure.add_subplot()
+        left, right = figure.subplots(1, 2)
         for paradigm, outcome in outcomes.items():
             by_second = outcome.rates(1.0)
             times = 1.0 + np.arange(len(by_second)) * outcome.step_s
-            axes.plot(times, by_second / 1e3, label=paradigm, lw=1)
-        axes.set(xlabel="seconds", ylabel="thousand orders/s", ylim=(0, None))
-        axes.legend()
+            left.plot(times, by_second / 1e3, label=paradigm, lw=1)
+            right.plot(*given[paradigm].means_since_due_s(offered), label=paradigm, lw=1)
+        left.set(xlabel="seconds", ylabel="thousand orders/s, as many as are taken", ylim=(0, None))
+        right.set(xlabel="seconds", ylabel="seconds an order takes, at 80 %", yscale="log")
+        left.legend()
 
     return Finding({"per_second": rates, "mean_s": means}, rows, verdict, bool(holds), draw)

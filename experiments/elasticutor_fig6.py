@@ -39,12 +39,20 @@ def run(lab: Lab) -> Finding:
     )
 
     def draw(figure: Any) -> None:
+        left, right = figure.subfigures(1, 2)
         lines(
-            figure,
+            left,
             [(paradigm, SHUFFLES, [r / 1e3 for r in rates[paradigm]]) for paradigm in THREE],
             xlabel="shuffles a minute",
             ylabel="thousand tuples/s",
             ylim=(0, None),
+        )
+        lines(
+            right,
+            [(paradigm, SHUFFLES, means[paradigm]) for paradigm in THREE],
+            xlabel="shuffles a minute",
+            ylabel="seconds a tuple takes",
+            yscale="log",
         )
 
     figures = {"shuffles": SHUFFLES, "per_second": rates, "mean_s": means}

@@ -82,25 +82,32 @@ def test_every_executor_has_one_processor_and_shards_are_divided_among_them(
     check(out, many)
 
 
-def test_the_loop_divides_shards_among_fewer_executors(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("paradigm", ["resource-centric", "static"])
+def test_the_loop_divides_shards_among_fewer_executors_unless_nothing_may_change(
+    spark: SparkSession, tmp_path: Path, paradigm: str
+) -> None:
     """Where every executor has one processor, and few are enough for the target."""
     out, many = tmp_path / "out", 1600
     t = sj.Topology("kept")
     numbers = t.source("numbers", sj.sources.paced(number, rate=200.0, count=many))
     counted = t.map("count", Count, numbers, key=key_of, shards=SHARDS, executors=3, processors=3)
     t.sink("out", sj.sinks.jsonl(str(out)), counted)
-    given_back = threading.Event()
+    records: list[Record] = []
+    enough = threading.Event()
 
     def listen(record: Record) -> None:
-        if record.applied and record.decision.action is Action.REMOVE:
-            given_back.set()
+        records.append(record)
+        if record.applied or (paradigm == "static" and len(records) == 7):
+            enough.set()
 
-    given = configuration.from_mapping({"paradigm": "resource-centric", "change.quiet": "2s"})
+    given = configuration.from_mapping({"paradigm": paradigm, "change.quiet": "2s"})
     settings = settings_for({"max_sojourn": "1s"}, over=[given], spark=None)
     with sj.Running(t, *settings, spark=spark, listeners=[listen]) as running:
-        assert given_back.wait(60)
+        assert enough.wait(60)
         running.wait()
         assert running.restarts == 0
+    changes = [record.decision.action for record in records if record.applied]
+    assert changes[:1] == ([] if paradigm == "static" else [Action.REMOVE])
     check(out, many)
 
 

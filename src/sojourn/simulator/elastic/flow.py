@@ -67,6 +67,13 @@ class Outcome:
         held = self.held[round(since_s / self.step_s) :]
         return self.mean_s(since_s) + sum(held) / len(held) / offered  # Little's law
 
+    def means_since_due_s(self, offered: float) -> tuple[list[float], list[float]]:
+        """The times of all looks, and how long tuples took then, since they were due."""
+        held = (self.held[round(at / self.step_s)] / offered for at, _, _ in self.looks)
+        means = (float((s * n).sum() / n.sum()) for _, s, n in self.looks)
+        times = [at for at, _, _ in self.looks]
+        return times, [mean + late for mean, late in zip(means, held, strict=True)]
+
     def percentile_s(self, percent: float, since_s: float = 0.0) -> float:
         """How long so many of a hundred took at most."""
         seconds, tuples = self._weighted(since_s)
