@@ -117,13 +117,24 @@ def test_loads_decay() -> None:
     loads.look(10.0)
     loads.arrived([2] * 100)
     loads.look(13.0)
-    found = loads.of_shards(0.01)
+    found = loads.of_shards(0.01, {})
     assert found[2] == pytest.approx(1.0)
     assert found[1] == pytest.approx(1.0 / 2.71828, rel=1e-3)
     loads.look(100.0)
     loads.look(101.0)
-    assert loads.of_shards(0.01) == {}
+    assert loads.of_shards(0.01, {}) == {}
     assert loads.ever == {1: 100, 2: 100}
+
+
+def test_what_waits_counts_and_says_how_busy_workers_are() -> None:
+    loads = Loads()
+    assert loads.of_shards(0.01, {1: 5}) == {}, "nothing has come"
+    loads.look(0.0)
+    loads.arrived([1] * 100 + [2] * 100)
+    loads.look(1.0)
+    found = loads.of_shards(0.01, {2: 50, 3: 10})
+    assert found == pytest.approx({1: 1.0, 2: 1.5, 3: 0.1})
+    assert loads.busy(found.values(), 4) == pytest.approx(2.6 / 4)
 
 
 def test_a_shard_whose_tuples_take_longer_counts_for_more() -> None:
@@ -133,5 +144,5 @@ def test_a_shard_whose_tuples_take_longer_counts_for_more() -> None:
         loads.served(1, 0.1)
         loads.served(2, 0.01)
     loads.look(1.0)
-    found = loads.of_shards(0.05)
+    found = loads.of_shards(0.05, {})
     assert 7 < found[1] / found[2] < 10

@@ -45,7 +45,7 @@ def test_the_flow_agrees_with_single_tuples_on_four_machines(paradigm: Paradigm)
     found, true = flow.rate(6, 30), tuples.rate(6, 30)
     assert found == pytest.approx(true, rel=0.05)
     found, true = flow.percentile_s(99, 6), tuples.percentile_s(99, 6)
-    assert found == pytest.approx(true, rel=0.15)
+    assert found == pytest.approx(true, abs=0.1)  # chance, which the flow leaves out
     assert bool(flow.moves) == bool(tuples.moves) == (paradigm != "static")
 
 
@@ -122,7 +122,7 @@ def test_every_core_has_at_most_one_executor(paradigm: Paradigm) -> None:
     draw = np.random.default_rng(0)
     for _ in range(5):
         loads = [draw.exponential(1.0, setup.shards) ** 3 for _ in setup.operators]
-        placing.decide(loads, held_back=True)
+        placing.decide(loads, True, [np.zeros(setup.shards)] * 2)
         cores = Counter(core for executor in placing.executors for core in executor.cores)
         assert max(cores.values()) == 1
         assert sum(cores.values()) <= setup.usable

@@ -170,7 +170,7 @@ class Divided:
         return self.now
 
     def look(self, wanted: int, shards: dict[int, int], at_s: float) -> None:
-        sample: Any = SimpleNamespace(shards=shards)
+        sample: Any = SimpleNamespace(shards=shards, busy=0.5, processors=wanted)
         samples: Any = SimpleNamespace(time_s=at_s, vertices={"a": sample})
         self.placing.look({"a": wanted}, samples)
 

@@ -3,7 +3,7 @@ and what was processed; feeds `balance`."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 MEMORY_S = 3.0  # what is older hardly counts
 LOOK_S = 0.5  # between two looks at whether workers are equally busy
@@ -56,11 +56,15 @@ class Loads:
         nothing is known yet."""
         return math.fsum(loads) / self.span_s / processors if self.span_s else 0.0
 
-    def of_shards(self, service_s: float) -> dict[int, float]:
-        """The load of each: its tuples times what one takes. That is `service_s` as far as nothing
-        is known."""
-        found = {}
-        for shard, count in self.lately.items():
+    def of_shards(self, service_s: float, waiting: Mapping[int, int]) -> dict[int, float]:
+        """The load of each: its tuples, those that came lately and those that wait, times what one
+        takes. That is `service_s` as far as nothing is known. Without any that came, what waits
+        says nothing yet."""
+        found: dict[int, float] = {}
+        if not self.lately:
+            return found
+        for shard in self.lately.keys() | waiting.keys():
+            count = self.lately.get(shard, 0.0) + waiting.get(shard, 0)
             timed, total_s = self.timed.get(shard, (0.0, 0.0))
             found[shard] = count * (total_s + _PRIOR * service_s) / (timed + _PRIOR)
         return found

@@ -321,12 +321,17 @@ class Workers:
         owned = {w: [] for w in self.all if not w.retiring and w.pid is not None}
         if len(owned) < 2 or self.moves or any(w.leaving for w in self.all):
             return
-        for shard in self.loads.lately:
+        loads = self._loads()
+        for shard in loads:
             owned.get(self.owner.get(shard), []).append(shard)
-        loads = self.loads.of_shards(self.service_s)
         by_chance = skew(len(owned), max(1.0, self.loads.tuples))
         if imbalance(owned, loads) > self._tolerated(loads) + by_chance:
             self.balance()
+
+    def _loads(self) -> dict[int, float]:
+        """Of all shards, with what waits for them, as it goes with them."""
+        waiting = Counter(item[1] for item in self.queued())
+        return self.loads.of_shards(self.service_s, waiting)
 
     def _tolerated(self, loads: Mapping[int, float]) -> float:
         return tolerated(self.loads.busy(loads.values(), max(1, self.processors)))
@@ -349,7 +354,7 @@ class Workers:
                 owned[owner].append(shard)
             else:
                 homeless.append(shard)
-        loads = self.loads.of_shards(self.service_s)
+        loads = self._loads()
         most = self._tolerated(loads)
         for shard, target in balanced(owned, loads, homeless, most, self.service_s):
             self.assign(shard, target)

@@ -166,12 +166,7 @@ class FlowRun:
             operator.load += fresh * (counted / costs.period_s - operator.load)
         self.passed = 0.0
         if all(operator.pause is None for operator in self.operators):
-            waiting = [
-                count
-                for o in self.operators
-                for count in summed(o.owner, o.queue, len(o.to_executor)).tolist()
-            ]
-            loads = [o.load for o in self.operators]
+            loads, waiting = [o.load for o in self.operators], [o.queue for o in self.operators]
             self._begin(self.placing.decide(loads, self.held_back, waiting))
         self.held_back = False
 
@@ -294,7 +289,11 @@ class FlowRun:
         room = (costs.max_queue - waiting) / STEP_S
         used = to > 0
         by_queue = (room[used] / to[used]).min()
-        return max(0.0, float(min(by_queue, 1 / (costs.receive_s * to.max()))))
+        return max(0.0, float(min(by_queue, self._received(operator))))
+
+    def _received(self, operator: _Operator) -> float:
+        """Tuples from outside per second that the busiest receiver of an operator can take."""
+        return 1 / (self.setup.costs.receive_s * float(operator.to_executor.max()))
 
     def _flow(self, looks: bool) -> None:
         cluster = self.setup.cluster
@@ -317,7 +316,8 @@ class FlowRun:
         self.outcome.came += rate * STEP_S
         self.outcome.remote += rate * STEP_S * self.away
         if looks and rate > 0:
-            self._look(rate)
+            carried = min(by_card, self._received(first))
+            self._look(rate, self._on_the_way_s(rate) if carried <= rate < due else 0.0)
 
     def _able(self, operator: _Operator) -> Flow:
         """Tuples of each shard that its core can serve in a step."""
@@ -344,13 +344,22 @@ class FlowRun:
             self._pass(other, total / each / STEP_S, accepted)
         return total / each
 
-    def _look(self, rate: float) -> None:
-        """How long tuples that come now will take: at the first operator, and at the slowest of
-        those behind it."""
+    def _on_the_way_s(self, rate: float) -> float:
+        """How long tuples take to the first operator if a card or a receiver is full: then as many
+        are on their way as may be, besides those that have come."""
+        first, to = self.operators[0], self.operators[0].to_executor
+        busiest = int(to.argmax())
+        come = float(first.queue[first.owner == busiest].sum())
+        return max(0.0, self.setup.costs.max_queue - come) / (rate * float(to[busiest]))
+
+    def _look(self, rate: float, on_the_way_s: float) -> None:
+        """How long tuples that come now will take: on their way, at the first operator, and at the
+        slowest of those behind it."""
         first = self.operators[0]
         seconds, tuples = self._takes(first)
         later = [self._takes(operator) for operator in first.behind]
         more = max((float((s * n).sum() / n.sum()) for s, n in later), default=0.0)
+        more += on_the_way_s
         self.outcome.looks.append((self.now_s, seconds + more, tuples * rate * STEP_S * _LOOKS))
 
     def _takes(self, operator: _Operator) -> tuple[Flow, Flow]:

@@ -8,7 +8,6 @@ ones have executors that share out cores: elastic by `placement/assignment.py`, 
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 import numpy as np
 
@@ -116,10 +115,10 @@ class Placing:
     # while it runs
 
     def decide(
-        self, loads: Sequence[Shares], held_back: bool, waiting: Sequence[float] = ()
+        self, loads: Sequence[Shares], held_back: bool, waiting: Sequence[Shares]
     ) -> list[Move]:
         """What to move, from the tuples per second of every shard, whether sources were held back,
-        so that more would have come, and how many tuples wait at each executor. It counts as done
+        so that more would have come, and how many tuples wait for each shard. It counts as done
         from now on."""
         if self.setup.paradigm == "static":
             return []
@@ -130,11 +129,13 @@ class Placing:
         self._assign(wanted, loads)
         moves = []
         for executor, had in zip(self.executors, before, strict=True):
-            moves += self._balance(executor, loads[executor.operator], executor.cores != had)
+            operator = executor.operator
+            lately = loads[operator] + _TUPLE * waiting[operator]
+            moves += self._balance(executor, lately, executor.cores != had)
         return moves
 
     def needed(
-        self, loads: Sequence[Shares], held_back: bool = False, waiting: Sequence[float] = ()
+        self, loads: Sequence[Shares], held_back: bool, waiting: Sequence[Shares]
     ) -> list[int]:
         """The cores that each executor needs for what comes and waits, by the queueing model. Where
         all together are too few, each gets its share."""
@@ -142,7 +143,8 @@ class Placing:
         rates = [float(loads[e.operator][e.shards].sum()) for e in self.executors]
         if not held_back:
             rates = [
-                rate + count / _DRAIN_S for rate, count in zip_longest(rates, waiting, fillvalue=0)
+                rate + float(waiting[e.operator][e.shards].sum()) / _DRAIN_S
+                for rate, e in zip(rates, self.executors, strict=True)
             ]
         costs = [setup.operators[e.operator].cost_s for e in self.executors]
         plan = None if held_back else self._fewest(rates, costs, loads)
@@ -212,7 +214,7 @@ class Placing:
         return found
 
     def _balance(self, executor: Executor, loads: Shares, changed: bool) -> list[Move]:
-        """Spread the executor's shards over its cores."""
+        """Spread the executor's shards over its cores, by what came lately and what waits."""
         core_of = self.core_of[executor.operator]
         owned: dict[int, list[int]] = {core: [] for core in executor.cores}
         homeless = []

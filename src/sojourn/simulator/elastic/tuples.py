@@ -12,7 +12,7 @@ import numpy as np
 
 from sojourn.placement.loads import MEMORY_S
 from sojourn.simulator.elastic.flow import STEP_S, Outcome
-from sojourn.simulator.elastic.job import Setup
+from sojourn.simulator.elastic.job import Setup, Shares
 from sojourn.simulator.elastic.placing import Move, Placing
 
 _DRAWN = 4096  # shards that are drawn at once
@@ -144,7 +144,7 @@ class TupleRun:
         self.load += fresh * (self.arrived / costs.period_s - self.load)
         self.arrived[:] = 0.0
         if self.pause is None:
-            moves = self.placing.decide([self.load], self.held_back, self.waiting)
+            moves = self.placing.decide([self.load], self.held_back, [self._by_shard()])
             self.outcome.moves += len(moves)
             if moves and not self.setup.is_elastic:
                 self.pause, self.draining = (self.now_s, moves), True
@@ -154,6 +154,12 @@ class TupleRun:
                 self._move(moves)
         self.held_back = False
         self._at(self.now_s + costs.period_s, "decide")
+
+    def _by_shard(self) -> Shares:
+        """How many tuples wait for each."""
+        queued = [shard for queue in self.queues for shard, _ in queue]
+        held = [shard for shard, some in self.held.items() for _ in some]
+        return np.bincount([*queued, *held], minlength=self.setup.shards).astype(np.float64)
 
     def _move(self, moves: list[Move]) -> None:
         """Shards go one by one. What waits for them goes with them; what is in hand is done
