@@ -78,8 +78,9 @@ def test_tuples_keep_the_order_of_their_shard() -> None:
                 self.seen[shard] = at_s
             super()._work(core)
 
-    run = Watched(SMALL, 20_000)
-    outcome = run.run(5.0)
+    shuffled = replace(SMALL, popularity=Popularity(zipf=0.9, shuffles=40))
+    run = Watched(shuffled, 20_000)
+    outcome = run.run(10.0)
     assert outcome.moves > 100
     assert run.wrong == 0
 
@@ -120,9 +121,10 @@ def test_every_core_has_at_most_one_executor(paradigm: Paradigm) -> None:
     )
     placing = Placing(setup)
     draw = np.random.default_rng(0)
+    nothing, still = [np.zeros(setup.shards)] * 2, [np.zeros(setup.shards, bool)] * 2
     for _ in range(5):
         loads = [draw.exponential(1.0, setup.shards) ** 3 for _ in setup.operators]
-        placing.decide(loads, True, [np.zeros(setup.shards)] * 2)
+        placing.decide(loads, True, nothing, still)
         cores = Counter(core for executor in placing.executors for core in executor.cores)
         assert max(cores.values()) == 1
         assert sum(cores.values()) <= setup.usable

@@ -6,6 +6,7 @@ What holds the sources back is the tightest of: an executor whose queue is full,
 machine's card, or an operator behind that takes no more."""
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,8 @@ from sojourn.simulator.elastic.placing import Move, Placing
 
 STEP_S = 0.01
 _LOOKS = 10  # steps between two looks at how long tuples take
+_MOMENT_S = 0.001  # in which a core hands over shards that leave together
+_EACH_S = 3e-5  # that each takes of it, besides what crosses
 _HALF = 0.5  # of a card that state may take while tuples need it
 _DRAINED = 1e-6  # tuples
 
@@ -84,14 +87,18 @@ class Outcome:
 
 class _Operator:
     """The flow through one operator, shard by shard. A shard on its way holds what comes for it
-    until its label has passed what its old core has in hand, and its state has crossed."""
+    until its label has passed what its old core has in hand, and its state has crossed. A core
+    gives up a few at a time; the others are served there until it is their turn."""
 
     def __init__(self, setup: Setup, number: int) -> None:
         self.keyed, self.number = setup.operators[number], number
         self.shares = np.zeros(setup.shards)
         self.queue = np.zeros(setup.shards)  # tuples
         self.load = np.zeros(setup.shards)  # tuples per second, measured
+        self.leaving: dict[int, deque[int]] = {}  # shards that a core has to give up, in turn
+        self.to_leave = np.zeros(setup.shards, bool)
         self.moving = np.zeros(setup.shards, bool)
+        self.giver = np.zeros(setup.shards, np.int64)  # cores
         self.ready_s = np.zeros(setup.shards)  # when the label has passed
         self.left = np.zeros(setup.shards)  # bytes that must cross
         self.source = np.zeros(setup.shards, np.int64)  # machines
@@ -167,30 +174,58 @@ class FlowRun:
         self.passed = 0.0
         if all(operator.pause is None for operator in self.operators):
             loads, waiting = [o.load for o in self.operators], [o.queue for o in self.operators]
-            self._begin(self.placing.decide(loads, self.held_back, waiting))
+            moving = [o.moving | o.to_leave for o in self.operators]
+            self._begin(self.placing.decide(loads, self.held_back, waiting, moving))
         self.held_back = False
 
     def _begin(self, moves: Sequence[Move]) -> None:
         """Carry moves out: each shard by itself, or all of an operator together."""
-        costs, machine = self.setup.costs, self.placing.machine
         self.outcome.moves += len(moves)
         for move in moves:
-            operator = self.operators[move.operator]
-            shard = move.shard
-            operator.left[shard] = move.bytes
-            operator.source[shard] = machine(move.source)
-            operator.target[shard] = machine(move.target)
+            operator, shard = self.operators[move.operator], move.shard
             if not self.setup.is_elastic:
-                continue
-            operator.ready_s[shard] = self.now_s + operator.keyed.cost_s + costs.sync_s
-            operator.moving[shard] = True
+                self._depart(operator, shard, move.source, move.target)
+            elif operator.moving[shard]:
+                operator.target[shard] = self.placing.machine(move.target)
+            elif not operator.to_leave[shard]:
+                operator.to_leave[shard] = True
+                core = int(operator.core_of[shard])
+                operator.leaving.setdefault(core, deque()).append(shard)
         if not self.setup.is_elastic:
             for operator in self.operators:
                 mine = [move for move in moves if move.operator == operator.number]
                 if mine:
                     operator.pause = _Pause(self.now_s, mine)
-        if moves:
-            self._route()
+
+    def _depart(self, operator: _Operator, shard: int, source: int, target: int) -> float:
+        """Send a shard from one core to another. Returns how long its state takes alone."""
+        machine = self.placing.machine
+        operator.source[shard], operator.target[shard] = machine(source), machine(target)
+        size = operator.keyed.shard_bytes if machine(source) != machine(target) else 0.0
+        operator.left[shard] = size
+        return size / self.setup.cluster.bytes_per_s
+
+    def _give_up(self, operator: _Operator) -> bool:
+        """Have cores give up the next shards, if those before them have come: as many as they hand
+        over in a moment, or in half the time of a tuple. Returns whether any goes."""
+        gone = False
+        placed = self.placing.core_of[operator.number]
+        giving = set(operator.giver[operator.moving].tolist())
+        for core in [core for core in operator.leaving if core not in giving]:
+            shards, moment_s = operator.leaving[core], max(_MOMENT_S, operator.keyed.cost_s / 2)
+            while shards and moment_s > 0:
+                shard = shards.popleft()
+                operator.to_leave[shard] = False
+                target = int(placed[shard])
+                if target != core:
+                    moment_s -= _EACH_S + self._depart(operator, shard, core, target)
+                    takes_s = operator.keyed.cost_s + self.setup.costs.sync_s
+                    operator.ready_s[shard] = self.now_s + takes_s
+                    operator.moving[shard], operator.giver[shard] = True, core
+                    gone = True
+            if not shards:
+                del operator.leaving[core]
+        return gone
 
     def _senders(self, operator: _Operator) -> int:
         """The executors that send to an operator; generators are on every machine."""
@@ -210,6 +245,8 @@ class FlowRun:
                 done = due[operator.left[due] <= 0]
                 operator.moving[done] = False
                 changed |= len(done) > 0
+            if operator.leaving:
+                changed |= self._give_up(operator)
             pause, costs = operator.pause, self.setup.costs
             if pause is None:
                 continue
@@ -260,7 +297,9 @@ class FlowRun:
             keyed = operator.keyed
             if operator.pause is None:  # else it drains as it was
                 mine = [e for e in placing.executors if e.operator == operator.number]
-                operator.core_of = placing.core_of[operator.number].copy()
+                operator.core_of = np.where(
+                    operator.to_leave, operator.core_of, placing.core_of[operator.number]
+                )
                 operator.homes = np.array([e.home for e in mine])
                 for number, executor in enumerate(mine):
                     operator.owner[executor.shards] = number

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from sojourn.placement.assignment import Need, assign, by_chance
 from sojourn.placement.balance import THETA, balanced, imbalance, skew, tolerated
@@ -80,15 +81,32 @@ class Placing:
                 self.executors.append(Executor(operator, self.machine(core), shards, [core]))
 
     def _start_elastic(self) -> None:
-        setup = self.setup
-        free = iter(self._in_turn())
+        """Executors on machines in turn. They share out all cores by their operators' work, at home
+        as far as there are some, and their shards over them by number; the naive way, wherever a
+        core is."""
+        setup, work = self.setup, list[float]()
+        free = self._in_turn()
         for operator, keyed in enumerate(setup.operators):
             executors = setup.executors_of(keyed)
             for number in range(executors):
                 shards = list(range(number, setup.shards, executors))
-                core = next(free)
+                core = free.pop(0)
                 self.executors.append(Executor(operator, self.machine(core), shards, [core]))
-                self.core_of[operator][shards] = core
+                work.append(keyed.cost_s * keyed.per_order / executors)
+        counts = shares_by_load(setup.usable, work)
+        if setup.paradigm == "naive":
+            self.draw.shuffle(free)
+        else:
+            for executor, count in zip(self.executors, counts, strict=True):
+                own = [core for core in free if self.machine(core) == executor.home]
+                executor.cores += own[: count - 1]
+                free = [core for core in free if core not in executor.cores]
+        for executor, count in zip(self.executors, counts, strict=True):
+            for _ in range(count - len(executor.cores)):
+                executor.cores.append(free.pop(0))
+            for place, shard in enumerate(executor.shards):
+                core = executor.cores[place % len(executor.cores)]
+                self.core_of[executor.operator][shard] = core
 
     def _in_turn(self) -> list[int]:
         """The cores that may be used: one of each machine in turn."""
@@ -115,11 +133,15 @@ class Placing:
     # while it runs
 
     def decide(
-        self, loads: Sequence[Shares], held_back: bool, waiting: Sequence[Shares]
+        self,
+        loads: Sequence[Shares],
+        held_back: bool,
+        waiting: Sequence[Shares],
+        moving: Sequence[npt.NDArray[np.bool_]],
     ) -> list[Move]:
         """What to move, from the tuples per second of every shard, whether sources were held back,
-        so that more would have come, and how many tuples wait for each shard. It counts as done
-        from now on."""
+        so that more would have come, how many tuples wait for each shard, and whether it is on its
+        way. It counts as done from now on."""
         if self.setup.paradigm == "static":
             return []
         if self.setup.paradigm == "resource-centric":
@@ -129,9 +151,10 @@ class Placing:
         self._assign(wanted, loads)
         moves = []
         for executor, had in zip(self.executors, before, strict=True):
-            operator = executor.operator
-            lately = loads[operator] + _TUPLE * waiting[operator]
-            moves += self._balance(executor, lately, executor.cores != had)
+            operator, changed = executor.operator, executor.cores != had
+            if changed or not moving[operator][executor.shards].any():
+                lately = loads[operator] + _TUPLE * waiting[operator]
+                moves += self._balance(executor, lately, changed)
         return moves
 
     def needed(

@@ -144,7 +144,10 @@ class TupleRun:
         self.load += fresh * (self.arrived / costs.period_s - self.load)
         self.arrived[:] = 0.0
         if self.pause is None:
-            moves = self.placing.decide([self.load], self.held_back, [self._by_shard()])
+            moving = np.zeros(self.setup.shards, bool)
+            moving[list(self.held)] = True
+            waiting = self._by_shard()
+            moves = self.placing.decide([self.load], self.held_back, [waiting], [moving])
             self.outcome.moves += len(moves)
             if moves and not self.setup.is_elastic:
                 self.pause, self.draining = (self.now_s, moves), True
