@@ -73,8 +73,12 @@ SSE_NOTES = (
 
 def sse(paradigm: Paradigm, **more: Any) -> Setup:
     """The stock exchange of §5.4."""
-    transactor = Keyed("transactor", 0.001, 96.0, 160.0)
-    behind = [Keyed(name, 0.0001, 160.0, 0.0, 4096.0, 0.5, "transactor", 4) for name in EVENTS]
+    first = "transactor"
+    transactor = Keyed(first, 0.001, 96.0, 160.0, makes=0.5 * len(EVENTS))
+    behind = [
+        Keyed(name, 0.0001, 160.0, shard_bytes=4096.0, per_order=0.5, behind=first, executors=4)
+        for name in EVENTS
+    ]
     return Setup(
         operators=(transactor, *behind),
         popularity=Popularity(keys=1500, zipf=0.35, shuffles=6.0),

@@ -126,6 +126,19 @@ def test_loads_decay() -> None:
     assert loads.ever == {1: 100, 2: 100}
 
 
+def test_those_are_busiest_that_have_most_lately() -> None:
+    loads = Loads()
+    loads.look(0.0)
+    loads.arrived([1] * 100)
+    loads.look(1.0)
+    loads.look(60.0)
+    loads.arrived([2] * 5 + [3])
+    assert loads.busiest(1) == {2: 5}
+    loads.look(61.0)
+    loads.arrived([3] * 9)
+    assert loads.busiest(2) == {3: 10, 2: 5}
+
+
 def test_what_waits_counts_and_says_how_busy_workers_are() -> None:
     loads = Loads()
     assert loads.of_shards(0.01, {1: 5}) == {}, "nothing has come"

@@ -80,7 +80,7 @@ def test_tuples_keep_the_order_of_their_shard() -> None:
 
     shuffled = replace(SMALL, popularity=Popularity(zipf=0.9, shuffles=40))
     run = Watched(shuffled, 20_000)
-    outcome = run.run(10.0)
+    outcome = run.run(20.0)
     assert outcome.moves > 100
     assert run.wrong == 0
 

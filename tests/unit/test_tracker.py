@@ -231,6 +231,19 @@ def test_rates_and_counts_add_up() -> None:
     assert sample.emitted == {"a": 7, "b": 1}
 
 
+def test_a_shard_that_was_not_told_of_before_is_not_the_hottest() -> None:
+    """It may have had all its tuples long ago, if only the busiest are told of."""
+    before = dict.fromkeys(range(m.BUSIEST), 1000)
+    now = {**before, m.BUSIEST: 999}
+    del now[0]
+    now[1] += 3
+    change = Change(report(shards=now, arrivals=1003), report(shards=before, arrivals=1000))
+    assert change.shards == {1: 3}
+    del before[5]
+    change = Change(report(shards=now), report(shards=before))
+    assert change.shards[5] == 1000, "all were told of, so it is new"
+
+
 @given(st.lists(st.lists(st.floats(0.001, 10), max_size=20), min_size=1, max_size=4))
 def test_service_times_are_pooled(times: list[list[float]]) -> None:
     sample = merged(*(report(executor=i, **of_service(t)) for i, t in enumerate(times)))["v"]

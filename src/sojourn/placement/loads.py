@@ -1,6 +1,7 @@
 """What each shard of an executor brings, measured with decay. Fed by the executor with what comes
 and what was processed; feeds `balance`."""
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -45,6 +46,12 @@ class Loads:
         self.timed = {s: (share * n, share * t) for s, (n, t) in self.timed.items() if s in kept}
         self.ever.update(self.new)
         self.new.clear()
+
+    def busiest(self, most: int) -> dict[int, int]:
+        """The tuples that came, ever, for so many shards: those that have most lately."""
+        lately = self.lately | {s: self.lately.get(s, 0.0) + n for s, n in self.new.items()}
+        found = heapq.nlargest(most, lately, key=lately.__getitem__)
+        return {shard: self.ever[shard] + self.new[shard] for shard in found}
 
     @property
     def tuples(self) -> float:

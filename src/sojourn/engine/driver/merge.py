@@ -24,11 +24,11 @@ class Change:
 
     @property
     def shards(self) -> Counter[int]:
-        """Tuples that came for the busiest shards."""
-        grown = Counter(self.now.shards or {})
-        if self.before is not None:
-            grown.subtract(self.before.shards or {})
-        return +grown
+        """Tuples that came for the busiest shards. If not all were told of before, it is not known
+        how many came for those that were not."""
+        now, before = self.now.shards or {}, {} if self.before is None else self.before.shards or {}
+        known = now.keys() if len(before) < m.BUSIEST else now.keys() & before.keys()
+        return +Counter({shard: now[shard] - before.get(shard, 0) for shard in known})
 
     def stage(self, name: str) -> m.Moments:
         """The same of an operator that is chained to it."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.wire.layout import Layout, Place
 from sojourn.placement.assignment import Need, assign, by_chance
-from sojourn.placement.balance import THETA, skew
+from sojourn.placement.balance import skew, tolerated
 from sojourn.ports import Samples
 from sojourn.queueing.keyed import KeyedStation, useful
 from sojourn.queueing.split import divided
@@ -88,7 +88,9 @@ class Placing:
                 off = True
             elif len(places) > 1 and all(self.loads.get(place) for place in places):
                 now, then = (self._busiest(name, c) for c in (has, self._split(name, processors)))
-                off |= now > (THETA + skew(len(places), max(1.0, tuples / _FRESH))) * then
+                busy = sum(self.loads[place] for place in places) / max(1, sum(has))
+                by_chance = skew(len(places), max(1.0, tuples / _FRESH))
+                off |= now > (tolerated(busy) + by_chance) * then
         if off:
             self.place(wanted)
 

@@ -31,7 +31,6 @@ _GRAIN_S = 0.001
 _HELPING_BYTES = 1 << 20
 _HAND_OVER_S = 0.001  # how long the shards that move at once may take, beyond waiting for the label
 HIRE_S = 10.0  # after which a worker of another machine does not come any more
-_BUSIEST = 1024  # shards that are told of
 
 Item = tuple[bytes, int, Trace | None]
 
@@ -522,10 +521,8 @@ class Workers:
 
     @property
     def busiest(self) -> dict[int, int] | None:
-        """How many tuples came for the busiest shards, ever; None without a key."""
-        if not self.keyed:
-            return None
-        return dict((self.loads.ever + self.loads.new).most_common(_BUSIEST))
+        """How many tuples came, ever, for the shards that are busiest now; None without a key."""
+        return self.loads.busiest(m.BUSIEST) if self.keyed else None
 
     def told(self, worker: Worker, timers: m.Timers) -> None:
         """Note what timers a worker has, perhaps because it has loaded state."""

@@ -312,6 +312,9 @@ class AskTime(msgspec.Struct, array_like=True, tag="ask_time"):
     at_s: float
 
 
+BUSIEST = 1024  # shards that a report tells of
+
+
 class Report(msgspec.Struct, array_like=True, tag="report"):
     """What an executor has counted since it started, at which time by its own clock, and how many
     rows it received and sent. From these the driver sees whether a row is under way."""

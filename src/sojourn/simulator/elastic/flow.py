@@ -20,7 +20,6 @@ from sojourn.simulator.elastic.placing import Move, Placing
 STEP_S = 0.01
 _LOOKS = 10  # steps between two looks at how long tuples take
 _MOMENT_S = 0.001  # in which a core hands over shards that leave together
-_EACH_S = 3e-5  # that each takes of it, besides what crosses
 _HALF = 0.5  # of a card that state may take while tuples need it
 _DRAINED = 1e-6  # tuples
 
@@ -94,6 +93,7 @@ class _Operator:
         self.keyed, self.number = setup.operators[number], number
         self.shares = np.zeros(setup.shards)
         self.queue = np.zeros(setup.shards)  # tuples
+        self.came = np.zeros(setup.shards)  # tuples, since the last decision
         self.load = np.zeros(setup.shards)  # tuples per second, measured
         self.leaving: dict[int, deque[int]] = {}  # shards that a core has to give up, in turn
         self.to_leave = np.zeros(setup.shards, bool)
@@ -109,6 +109,7 @@ class _Operator:
         self.to_executor = np.zeros(1)
         self.able = np.zeros(setup.shards)  # tuples that can be served in a step
         self.pause: _Pause | None = None
+        self.kept = 0.0  # tuples, from outside, that those before it keep while it is paused
         self.behind: list[_Operator] = []
 
 
@@ -134,7 +135,6 @@ class FlowRun:
             ]
         self.draw = np.random.default_rng(setup.seed)
         self.now_s, self.turn = 0.0, -1
-        self.passed = 0.0  # tuples from outside since the last decision
         self.held = 0.0  # tuples that sources should have sent and could not
         self.held_back = False
         self.outcome = Outcome(STEP_S)
@@ -169,9 +169,9 @@ class FlowRun:
         costs = self.setup.costs
         fresh = 1 - math.exp(-costs.period_s / MEMORY_S)
         for operator in self.operators:
-            counted = self.draw.poisson(self.passed * operator.shares)
+            counted = self.draw.poisson(operator.came)
             operator.load += fresh * (counted / costs.period_s - operator.load)
-        self.passed = 0.0
+            operator.came[:] = 0.0
         if all(operator.pause is None for operator in self.operators):
             loads, waiting = [o.load for o in self.operators], [o.queue for o in self.operators]
             moving = [o.moving | o.to_leave for o in self.operators]
@@ -199,16 +199,17 @@ class FlowRun:
 
     def _depart(self, operator: _Operator, shard: int, source: int, target: int) -> float:
         """Send a shard from one core to another. Returns how long its state takes alone."""
-        machine = self.placing.machine
+        machine, size = self.placing.machine, operator.keyed.shard_bytes
         operator.source[shard], operator.target[shard] = machine(source), machine(target)
-        size = operator.keyed.shard_bytes if machine(source) != machine(target) else 0.0
-        operator.left[shard] = size
-        return size / self.setup.cluster.bytes_per_s
+        away = machine(source) != machine(target)
+        operator.left[shard] = size if away else 0.0
+        setup = self.setup
+        return size / (setup.cluster.bytes_per_s if away else setup.costs.local_bytes_per_s)
 
     def _give_up(self, operator: _Operator) -> bool:
         """Have cores give up the next shards, if those before them have come: as many as they hand
         over in a moment, or in half the time of a tuple. Returns whether any goes."""
-        gone = False
+        gone, costs = False, self.setup.costs
         placed = self.placing.core_of[operator.number]
         giving = set(operator.giver[operator.moving].tolist())
         for core in [core for core in operator.leaving if core not in giving]:
@@ -218,9 +219,10 @@ class FlowRun:
                 operator.to_leave[shard] = False
                 target = int(placed[shard])
                 if target != core:
-                    moment_s -= _EACH_S + self._depart(operator, shard, core, target)
-                    takes_s = operator.keyed.cost_s + self.setup.costs.sync_s
-                    operator.ready_s[shard] = self.now_s + takes_s
+                    state_s = self._depart(operator, shard, core, target)
+                    moment_s -= costs.each_s + state_s
+                    ready_s = self.now_s + operator.keyed.cost_s / 2 + costs.sync_s
+                    operator.ready_s[shard] = ready_s + (0.0 if operator.left[shard] else state_s)
                     operator.moving[shard], operator.giver[shard] = True, core
                     gone = True
             if not shards:
@@ -306,7 +308,8 @@ class FlowRun:
             homes = operator.homes
             operator.to_executor = summed(operator.owner, operator.shares, len(homes))
             size_in = keyed.in_bytes + costs.frame_bytes
-            size_out = keyed.out_bytes + costs.frame_bytes if keyed.out_bytes else 0.0
+            size_out = keyed.makes * (keyed.out_bytes + costs.frame_bytes)
+            size_out = size_out if keyed.out_bytes else 0.0
             at_home = summed(homes, operator.to_executor, machines) * elsewhere
             self.cards[0] += at_home * size_out
             self.cards[1] += at_home * size_in
@@ -320,10 +323,14 @@ class FlowRun:
             self.away += float(away.sum()) * (size_in + size_out)
 
     def _accepted(self, operator: _Operator) -> float:
-        """Tuples from outside per second that an operator has room for."""
-        if operator.pause is not None:
-            return 0.0
+        """Tuples from outside per second that an operator has room for. While it is paused, those
+        that send to it keep what is for it, as many as may wait there; sources do not."""
         costs, to = self.setup.costs, operator.to_executor
+        if operator.pause is not None:
+            most = 0.0
+            if operator.keyed.behind is not None:
+                most = costs.max_queue * self._senders(operator) / operator.keyed.per_order
+            return max(0.0, most - operator.kept) / STEP_S
         waiting = summed(operator.owner, operator.queue - operator.able, len(to))
         room = (costs.max_queue - waiting) / STEP_S
         used = to > 0
@@ -351,7 +358,6 @@ class FlowRun:
         self.outcome.held.append(self.held)
         self.used = self.cards * rate * STEP_S
         self.outcome.served.append(self._pass(first, rate, accepted))
-        self.passed += rate * STEP_S
         self.outcome.came += rate * STEP_S
         self.outcome.remote += rate * STEP_S * self.away
         if looks and rate > 0:
@@ -370,7 +376,9 @@ class FlowRun:
     def _pass(self, operator: _Operator, rate: float, accepted: Mapping[int, float]) -> float:
         """Let tuples come to an operator, at a rate of those from outside, and what it makes of
         them to those behind. Returns how many of those from outside were served."""
-        operator.queue += operator.shares * (rate * STEP_S)
+        came = operator.shares * (rate * STEP_S)
+        operator.queue += came
+        operator.came += came
         able = self._able(operator)
         total, each = float(able.sum()), operator.keyed.per_order
         most = min((accepted[o.number] for o in operator.behind), default=math.inf)
@@ -380,7 +388,10 @@ class FlowRun:
             total = most
         operator.queue -= able
         for other in operator.behind:
-            self._pass(other, total / each / STEP_S, accepted)
+            due = other.kept + total / each
+            goes = 0.0 if other.pause else min(due, accepted[other.number] * STEP_S)
+            other.kept = due - goes
+            self._pass(other, goes / STEP_S, accepted)
         return total / each
 
     def _on_the_way_s(self, rate: float) -> float:
@@ -397,7 +408,9 @@ class FlowRun:
         first = self.operators[0]
         seconds, tuples = self._takes(first)
         later = [self._takes(operator) for operator in first.behind]
-        more = max((float((s * n).sum() / n.sum()) for s, n in later), default=0.0)
+        kept_s = (operator.kept / rate for operator in first.behind)
+        means = (float((s * n).sum() / n.sum()) for s, n in later)
+        more = max((mean + late for mean, late in zip(means, kept_s, strict=True)), default=0.0)
         more += on_the_way_s
         self.outcome.looks.append((self.now_s, seconds + more, tuples * rate * STEP_S * _LOOKS))
 

@@ -22,15 +22,16 @@ def summed(places: npt.NDArray[np.int64], values: Shares, count: int) -> Shares:
 
 @dataclass(frozen=True)
 class Keyed:
-    """An operator with a key: the CPU time of a tuple, its bytes and those of what it makes of it,
-    and the bytes of a shard's state. `per_order` says how many tuples it gets for one from outside;
-    those with `behind` get them from that operator. It may have a number of executors of its
-    own."""
+    """An operator with a key: the CPU time of a tuple and its bytes, how many tuples it makes of it
+    and their bytes, and the bytes of a shard's state. `per_order` says how many tuples it gets for
+    one from outside; those with `behind` get them from that operator. It may have a number of
+    executors of its own."""
 
     name: str
     cost_s: float = 0.001
     in_bytes: float = 128.0
     out_bytes: float = 0.0
+    makes: float = 1.0
     shard_bytes: float = 32 * 1024.0
     per_order: float = 1.0
     behind: str | None = None
@@ -76,13 +77,16 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the engine's own work takes. To move a shard takes `sync_s`, besides what its worker has
-    in hand. To repartition an operator takes `pause_s`, `upstream_s` more for each executor that
-    sends to it, and `hand_s` for each shard that moves, besides draining it. A tuple takes
-    `receive_s` of its executor's receiver, and `frame_bytes` on the wire besides its own. These
-    are the engine's, as `elasticutor_fig9` measured them on one machine."""
+    """What the engine's own work takes. To move a shard takes `sync_s` and `each_s`, besides what
+    its worker has in hand; its state goes at `local_bytes_per_s` within a machine. To repartition
+    an operator takes `pause_s`, `upstream_s` more for each executor that sends to it, and `hand_s`
+    for each shard that moves, besides draining it. A tuple takes `receive_s` of its executor's
+    receiver. These are the engine's, as `elasticutor_fig9` measured them on one machine. On the
+    wire, a tuple has `frame_bytes` besides its own, which is assumed."""
 
-    sync_s: float = 0.002
+    sync_s: float = 0.001
+    each_s: float = 3e-5
+    local_bytes_per_s: float = 270e6
     pause_s: float = 0.018
     upstream_s: float = 0.00016
     hand_s: float = 0.00086

@@ -148,7 +148,8 @@ class Placing:
             return self._repartition(loads)
         wanted = self.needed(loads, held_back, waiting)
         before = [list(e.cores) for e in self.executors]
-        self._assign(wanted, loads)
+        if not held_back or self._is_off(wanted, loads):
+            self._assign(wanted, loads)
         moves = []
         for executor, had in zip(self.executors, before, strict=True):
             operator, changed = executor.operator, executor.cores != had
@@ -176,6 +177,19 @@ class Placing:
         work = [rate * cost_s for rate, cost_s in zip(rates, costs, strict=True)]
         return shares_by_load(setup.usable, work)
 
+    def _is_off(self, wanted: Sequence[int], loads: Sequence[Shares]) -> bool:
+        """Whether the busiest executor has more than θ times as much to do as it would have, for
+        sure."""
+        work = [
+            float(loads[e.operator][e.shards].sum()) * self.setup.operators[e.operator].cost_s
+            for e in self.executors
+        ]
+        has = [len(e.cores) for e in self.executors]
+        now, then = (max(w / n for w, n in zip(work, c, strict=True)) for c in (has, wanted))
+        tuples = sum(float(load.sum()) for load in loads) / _TUPLE
+        by_chance = skew(float(len(has)), max(1.0, tuples))
+        return now > (tolerated(sum(work) / sum(has)) + by_chance) * then
+
     def _fewest(self, rates: list[float], costs: list[float], loads: Sequence[Shares]) -> Plan:
         """Program 8 over executors, each an M/M/k station."""
         operators = self.setup.operators
@@ -195,7 +209,7 @@ class Placing:
         for number, (executor, count) in enumerate(zip(self.executors, wanted, strict=True)):
             operator = self.setup.operators[executor.operator]
             rate = float(loads[executor.operator][executor.shards].sum())
-            intensity = rate * (operator.in_bytes + operator.out_bytes) / count
+            intensity = rate * (operator.in_bytes + operator.makes * operator.out_bytes) / count
             state = operator.shard_bytes * len(executor.shards)
             needs[number] = Need(executor.home, count, state, intensity)
             now[number] = self._by_machine(executor)
