@@ -78,9 +78,9 @@ def test_tuples_keep_the_order_of_their_shard() -> None:
                 self.seen[shard] = at_s
             super()._work(core)
 
-    shuffled = replace(SMALL, popularity=Popularity(zipf=0.9, shuffles=40))
-    run = Watched(shuffled, 20_000)
-    outcome = run.run(20.0)
+    shuffled = replace(SMALL, popularity=Popularity(keys=300, zipf=0.7, shuffles=60))
+    run = Watched(shuffled, 14_000)
+    outcome = run.run(10.0)
     assert outcome.moves > 100
     assert run.wrong == 0
 
