@@ -18,7 +18,7 @@ SHUFFLES = (2, 16)
 
 
 def run(lab: Lab) -> Finding:
-    """Both ω, all states. Shards are those of one executor: 256."""
+    """Both ω, all states. One executor with 1024 shards."""
     seconds = 60.0 if lab.quick else 180.0
     found: dict[int, dict[str, list[float]]] = {}
     for shuffles in SHUFFLES:

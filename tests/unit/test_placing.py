@@ -7,6 +7,7 @@ from sojourn.engine.driver.division import Division
 from sojourn.engine.driver.placing import Placing
 from sojourn.engine.driver.repartitioning import Repartitioning
 from sojourn.engine.wire.layout import Place
+from sojourn.placement.assignment import PHI
 from sojourn.ports import Part
 from sojourn.shards import shares, shares_by_load
 
@@ -110,6 +111,23 @@ def test_executors_get_processors_by_what_they_have_to_do() -> None:
     assert seen(6.0, 1.0, 1.0, 1.0) == {}
     made.place({"a": 40})
     assert max(hub.counts.values()) == 16  # no more than it has shards
+
+
+def test_workers_come_home_when_their_executor_comes_to_exchange_much_data() -> None:
+    hub = FakeHub({"a": "x", "b": "x"}, {"x", "y"})
+    made = placing(hub, {"x": 4, "y": 4})
+    made.place({"a": 3, "b": 4})
+    (far,) = [name for name, (_, away) in hub.told.items() if away][:1]
+    hub.told.clear()
+    hub.parts = {(far, 0): Part(0, 4, 1000, 1.0, bytes_in=4 * PHI / 2)}
+    made.look({"a": 3, "b": 4})
+    assert not hub.told
+    hub.parts = {(far, 0): Part(0, 4, 1000, 1.0, bytes_in=4 * 2 * PHI)}
+    made.look({"a": 3, "b": 4})
+    assert hub.told[far][1] == {}
+    hub.told.clear()
+    made.look({"a": 3, "b": 4})
+    assert not hub.told, "once is enough"
 
 
 def two_executors() -> tuple[Placing, FakeHub]:

@@ -37,10 +37,19 @@ def test_idle_executors_are_merged() -> None:
     assert found.table == [1 if e == 2 else e for e in EVEN]
 
 
+def test_an_executor_without_shards_gets_some_once_there_is_work() -> None:
+    """As after a quiet night, in which all became one."""
+    found = regrouped([0] * 12, loads_of(1.0, 1.0, 1.0), [4, 0, 0], "xxx", None)
+    assert found is not None
+    assert "executor 0 keeps 3.00 processors busy, and executor 1 has no shards" in found.reason
+    assert found.table.count(1) in (5, 6)
+    assert regrouped(found.table, loads_of(0.6, 0.6, 0.6), [2, 2, 0], "xxx", None) is None
+
+
 def test_all_is_left_as_it_is_if_all_is_well() -> None:
     loads = loads_of(2.0, 0.4, 0.4)
     assert regrouped(EVEN, loads, [3, 1, 1], "xxx", {"x": 8}) is None
-    assert regrouped([0] * 12, loads, [9, 0, 0], "xxx", None) is None
+    assert regrouped([0] * 12, loads_of(0.5, 0.4, 0.4), [9, 0, 0], "xxx", None) is None
     one_shard = {0: 20.0}
     assert regrouped([0] * 12, one_shard, [9], "x", {"x": 8}) is None
     hot = regrouped([0] * 12, one_shard, [9, 0], "xy", {"x": 8, "y": 8})

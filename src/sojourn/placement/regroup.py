@@ -3,7 +3,7 @@ merged because they are idle: what Elasticutor leaves to be done (§4.2). Pure.
 
 A split gives about half of the load to another executor, which has little and is on another machine
 if there is one. A merge gives all of an executor's shards to another one; it is then left without,
-and needs no processor."""
+and needs no processor. It gets shards again once there is work for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from sojourn.placement.balance import balanced
 
 IDLE = 0.5  # processors that two executors keep busy, if they are to be one
+_BUSY = 1.5  # processors that an executor keeps busy, if it is to give some to one without shards
 _WORTH = 0.1  # of its load: a split that gives away less changes nothing
 
 
@@ -50,7 +51,18 @@ def _split(
     shards: Mapping[int, list[int]],
     busy: Mapping[int, float],
 ) -> Regrouped | None:
-    grown = [e for e, home in enumerate(homes) if home in room and cores[e] > room[home]]
+    grown = {
+        e: f"uses {cores[e]} processors, and its machine has {room[home]}"
+        for e, home in enumerate(homes)
+        if home in room and cores[e] > room[home]
+    }
+    unused = next((e for e, mine in shards.items() if not mine), None)
+    if unused is not None:
+        for e in shards:
+            if e not in grown and busy[e] > _BUSY:
+                grown[e] = (
+                    f"keeps {busy[e]:.2f} processors busy, and executor {unused} has no shards"
+                )
     for executor in sorted(grown, key=lambda e: -busy[e]):
         others = [e for e in shards if e != executor]
         if not others:
@@ -61,10 +73,7 @@ def _split(
         given = sum(loads.get(shard, 0.0) for shard, to in moves.items() if to == other)
         if given <= _WORTH * busy[executor]:
             continue
-        reason = (
-            f"executor {executor} uses {cores[executor]} processors, and its machine has "
-            f"{room[homes[executor]]}: some of its shards go to executor {other}"
-        )
+        reason = f"executor {executor} {grown[executor]}: some of its shards go to executor {other}"
         return Regrouped([moves.get(shard, e) for shard, e in enumerate(table)], reason)
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.wire.layout import Layout, Place
-from sojourn.placement.assignment import Need, assign, by_chance
+from sojourn.placement.assignment import PHI, Need, assign, by_chance
 from sojourn.placement.balance import skew, tolerated
 from sojourn.ports import Samples
 from sojourn.queueing.keyed import KeyedStation, useful
@@ -39,6 +39,8 @@ class Placing:
     used: Callable[[str], Collection[int]] | None = None  # executors that have shards
     chance: random.Random | None = None  # to place by, the naive way
     counts: dict[str, list[int]] = field(default_factory=dict)  # of executors, as last told
+    # As last placed: those with workers elsewhere, though they did not exchange much data then.
+    abroad: set[Place] = field(default_factory=set)
     known: dict[str, list[Place]] = field(default_factory=dict)
 
     def split(self, name: str, counts: list[int] | None) -> None:
@@ -60,16 +62,20 @@ class Placing:
         homes = {place: hello.machine for place, hello in self.hub.hellos().items()}
         known = self.room is not None and all(place in homes for place in counts)
         self.has = self._assigned(counts, homes) if known else {}
+        self.abroad.clear()
         for place, count in counts.items():
             home = homes.get(place)
             away = {m: n for m, n in self.has.get(place, {}).items() if m != home}
             self.hub.resize(place, count, away)
+            if away and self.intensities.get(place, 0.0) <= PHI:
+                self.abroad.add(place)
         for place in shared.keys() - counts.keys():
             self.hub.resize(place, 1, {})  # it has nothing to do, and is ready for shards
 
     def look(self, wanted: Mapping[str, int], samples: Samples | None = None) -> None:  # noqa: ARG002
         """Take in what executors were busy with. If those of an operator are unequally busy, for
-        sure and not by chance, give them other shares of its processors."""
+        sure and not by chance, give them other shares of its processors. Workers elsewhere come
+        home if their executor has come to exchange much data."""
         off = False
         for name, processors in wanted.items():
             places, tuples = self._places(name), 0
@@ -81,6 +87,7 @@ class Placing:
                     self.loads[place] = before + _FRESH * (part.load - before)
                     self.intensities[place] = part.intensity
                     self.hottest[place], self.states[place] = part.hottest, part.state
+                    off |= place in self.abroad and part.intensity > PHI and self.chance is None
             if name in self.given:
                 continue
             has = [n for n in self.counts.get(name, ()) if n] or shares(processors, len(places))
@@ -152,14 +159,13 @@ class Placing:
             if count > sum(found[place].values())
         }
         now = {
-            place: _trimmed(
-                {m: n for m, n in self.has.get(place, {}).items() if m in open_room}, need
-            )
-            for place, need in needs.items()
+            place: {m: n for m, n in self.has.get(place, {}).items() if m in open_room}
+            for place in needs
         }
         if self.chance is not None:
             assigned = by_chance(needs, open_room, now, self.chance)
         else:
+            now = {place: _trimmed(has, needs[place]) for place, has in now.items()}
             assigned = assign(needs, open_room, now)
         for place, of in assigned.cores.items():
             for machine, count in of.items():

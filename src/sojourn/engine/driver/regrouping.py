@@ -32,10 +32,10 @@ class Regrouping:
             return
         for name in self.shards:
             sample = samples.vertices.get(name)
-            if sample is not None and sample.shards is not None and sample.service_s is not None:
+            if sample is not None and sample.shards is not None:
                 work_s = self.work_s.setdefault(name, {})
                 for shard, count in sample.shards.items():
-                    work_s[shard] = work_s.get(shard, 0.0) + count * sample.service_s
+                    work_s[shard] = work_s.get(shard, 0.0) + count * (sample.service_s or 0.0)
         if self.since_s is None:
             self.since_s = samples.time_s
         elapsed_s = samples.time_s - self.since_s
