@@ -357,6 +357,7 @@ class FlowRun:
             self.held = (due - rate) * STEP_S
         self.outcome.held.append(self.held)
         self.used = self.cards * rate * STEP_S
+        first.came += first.shares * (rate * STEP_S)
         self.outcome.served.append(self._pass(first, rate, accepted))
         self.outcome.came += rate * STEP_S
         self.outcome.remote += rate * STEP_S * self.away
@@ -376,9 +377,7 @@ class FlowRun:
     def _pass(self, operator: _Operator, rate: float, accepted: Mapping[int, float]) -> float:
         """Let tuples come to an operator, at a rate of those from outside, and what it makes of
         them to those behind. Returns how many of those from outside were served."""
-        came = operator.shares * (rate * STEP_S)
-        operator.queue += came
-        operator.came += came
+        operator.queue += operator.shares * (rate * STEP_S)
         able = self._able(operator)
         total, each = float(able.sum()), operator.keyed.per_order
         most = min((accepted[o.number] for o in operator.behind), default=math.inf)
@@ -388,6 +387,7 @@ class FlowRun:
             total = most
         operator.queue -= able
         for other in operator.behind:
+            other.came += other.shares * (total / each)  # also what is kept
             due = other.kept + total / each
             goes = 0.0 if other.pause else min(due, accepted[other.number] * STEP_S)
             other.kept = due - goes

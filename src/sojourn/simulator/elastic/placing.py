@@ -24,6 +24,7 @@ from sojourn.simulator.elastic.job import Setup, Shares
 _LEAST = 1e-9  # tuples per second
 _AMPLE = 5.0  # times the service time: the target of a visit
 _TUPLE = 1 / MEMORY_S  # what one adds to a shard's load, in tuples per second
+_LASTING = 10  # decisions after which an operator gets executors of another
 _DRAIN_S = 2.0  # within which what waits should be worked off, as in the control loop
 
 
@@ -57,6 +58,7 @@ class Placing:
         self.executors: list[Executor] = []
         self.core_of = [np.zeros(setup.shards, np.int64) for _ in setup.operators]
         self.phi = setup.phi
+        self.few = 0  # decisions in a row for which an operator has had too few executors
         if setup.is_elastic:
             self._start_elastic()
         else:
@@ -289,7 +291,9 @@ class Placing:
             [e.cores[0] for e in self.executors if e.operator == number]
             for number in range(len(setup.operators))
         ]
-        off = any(len(mine) < count / THETA for mine, count in zip(cores, wanted, strict=True))
+        few = any(len(mine) < count / THETA for mine, count in zip(cores, wanted, strict=True))
+        self.few = self.few + 1 if few else 0
+        off = self.few >= _LASTING
         free: list[int] = []
         if off:
             for mine, count in zip(cores, wanted, strict=True):
