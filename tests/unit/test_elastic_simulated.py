@@ -124,6 +124,7 @@ def test_every_core_has_at_most_one_executor(paradigm: Paradigm) -> None:
     nothing, still = [np.zeros(setup.shards)] * 2, [np.zeros(setup.shards, bool)] * 2
     for _ in range(5):
         loads = [draw.exponential(1.0, setup.shards) ** 3 for _ in setup.operators]
+        placing.note(loads)
         placing.decide(loads, True, nothing, still)
         cores = Counter(core for executor in placing.executors for core in executor.cores)
         assert max(cores.values()) == 1

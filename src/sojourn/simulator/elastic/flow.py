@@ -172,6 +172,7 @@ class FlowRun:
             counted = self.draw.poisson(operator.came)
             operator.load += fresh * (counted / costs.period_s - operator.load)
             operator.came[:] = 0.0
+        self.placing.note([operator.load for operator in self.operators])
         if all(operator.pause is None for operator in self.operators):
             loads, waiting = [o.load for o in self.operators], [o.queue for o in self.operators]
             moving = [o.moving | o.to_leave for o in self.operators]

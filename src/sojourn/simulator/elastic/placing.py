@@ -24,6 +24,7 @@ from sojourn.simulator.elastic.job import Setup, Shares
 _LEAST = 1e-9  # tuples per second
 _AMPLE = 5.0  # times the service time: the target of a visit
 _TUPLE = 1 / MEMORY_S  # what one adds to a shard's load, in tuples per second
+_LONG = 30  # decisions, over which the work of operators is averaged
 _LASTING = 10  # decisions after which an operator gets executors of another
 _DRAIN_S = 2.0  # within which what waits should be worked off, as in the control loop
 
@@ -58,6 +59,7 @@ class Placing:
         self.executors: list[Executor] = []
         self.core_of = [np.zeros(setup.shards, np.int64) for _ in setup.operators]
         self.phi = setup.phi
+        self.work = [0.0] * len(setup.operators)  # of operators, in cores, over a long time
         self.few = 0  # decisions in a row for which an operator has had too few executors
         if setup.is_elastic:
             self._start_elastic()
@@ -133,6 +135,13 @@ class Placing:
         return found
 
     # while it runs
+
+    def note(self, loads: Sequence[Shares]) -> None:
+        """Take in what came, at every decision, also while none can be made: around a pause, what
+        came lately says little about how much work operators have."""
+        for number, (load, operator) in enumerate(zip(loads, self.setup.operators, strict=True)):
+            new = float(load.sum()) * operator.cost_s
+            self.work[number] += (new - self.work[number]) / _LONG
 
     def decide(
         self,
@@ -281,12 +290,9 @@ class Placing:
         """Of every operator that is out of balance: spread its shards over all its cores. Which
         operator has how many cores follows the load."""
         setup = self.setup
-        work = [
-            float(load.sum()) * o.cost_s for load, o in zip(loads, setup.operators, strict=True)
-        ]
-        if not sum(work):
+        if not sum(self.work):
             return []
-        wanted = shares_by_load(setup.usable, work)
+        wanted = shares_by_load(setup.usable, self.work)
         cores = [
             [e.cores[0] for e in self.executors if e.operator == number]
             for number in range(len(setup.operators))

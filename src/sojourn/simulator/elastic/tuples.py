@@ -143,6 +143,7 @@ class TupleRun:
         fresh = 1 - math.exp(-costs.period_s / MEMORY_S)
         self.load += fresh * (self.arrived / costs.period_s - self.load)
         self.arrived[:] = 0.0
+        self.placing.note([self.load])
         if self.pause is None:
             moving = np.zeros(self.setup.shards, bool)
             moving[list(self.held)] = True
