@@ -100,8 +100,8 @@ class ControlLoop:
         self.woken.set()
 
     def tick(self, urgent: bool = False) -> Record:
-        """One turn of measure → model → decide → apply. An urgent one takes no samples
-        away from the next."""
+        """One turn of measure → model → decide → apply. An urgent one takes no samples away from
+        the next."""
         pressures: tuple[Pressure, ...] = ()
         if urgent:  # those that come from here on have a tick of their own
             pressures = tuple(self.pressures.popleft() for _ in range(len(self.pressures)))
