@@ -8,7 +8,8 @@ Rule: where sources send as much as is taken, elastic carries at least 1.7 times
 what resource-centric do, and naive at least 0.8 times what elastic does. Where orders come at 80 %
 of what elastic carries, its mean latency, counted from when an order is due, is a tenth of that of
 each or less. (Where as much comes as is taken, all queues are full, and latency only says how long
-they may be.)"""
+they may be.) The same is told for a load that all four carry, 80 % of what the weakest does; the
+rule does not ask about that."""
 
 from typing import Any
 
@@ -20,7 +21,7 @@ from sojourn.simulator.elastic.job import PARADIGMS, Paradigm
 
 __all__ = ["ENGINES", "NOTES"]
 NOTES = SSE_NOTES
-SHARE = 0.8  # of what elastic carries
+SHARE = 0.8  # of what elastic carries, or the weakest
 
 
 def run(lab: Lab) -> Finding:
@@ -30,6 +31,8 @@ def run(lab: Lab) -> Finding:
     offered = SHARE * rates["elastic"]
     given = {p: ran(sse(p), seconds(lab), offered) for p in PARADIGMS}
     means = {p: outcome.mean_since_due_s(offered, WARM_S) for p, outcome in given.items()}
+    easy = SHARE * min(rates.values())
+    easily = {p: ran(sse(p), seconds(lab), easy).mean_since_due_s(easy, WARM_S) for p in PARADIGMS}
     others: tuple[Paradigm, ...] = ("static", "resource-centric")
     more = [rates["elastic"] / rates[p] for p in others]
     less = [means[p] / means["elastic"] for p in others]
@@ -51,6 +54,10 @@ def run(lab: Lab) -> Finding:
         ),
         ("throughput, naive over elastic", "close to 1", f"{close:.2f}"),
     ]
+    rows += [
+        (f"mean latency at 80 % of what the weakest carries, {p}, ms", "", f"{s * 1e3:.1f}")
+        for p, s in easily.items()
+    ]
 
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
@@ -63,4 +70,5 @@ def run(lab: Lab) -> Finding:
         right.set(xlabel="seconds", ylabel="seconds an order takes, at 80 %", yscale="log")
         left.legend()
 
-    return Finding({"per_second": rates, "mean_s": means}, rows, verdict, bool(holds), draw)
+    figures = {"per_second": rates, "mean_s": means, "easy": easy, "easily_mean_s": easily}
+    return Finding(figures, rows, verdict, bool(holds), draw)

@@ -1,4 +1,4 @@
-"""Elasticutor fig. 8 and 9: what it takes to move a shard, elastic (between workers of an executor)
+"""Elasticutor fig. 9: what it takes to move a shard, elastic (between workers of an executor)
 and resource-centric (between executors of an operator): to synchronise, by the number of executors
 upstream, and to hand over the state, by its size. On Spark, within one machine. From what it finds
 and from the CPU time that an executor takes to receive a tuple, the simulator has its `Costs`.
@@ -15,7 +15,7 @@ import itertools
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,37 +101,55 @@ def topology(upstream: int, size: int, shards: int, executors: int) -> sj.Topolo
 
 def elastic(lab: Lab, upstream: int, size: int, shards: int, turns: int) -> tuple[float, float]:
     """Milliseconds to synchronise a move, and from then on, in the median of the turns."""
-    sync, beyond = [], []
     with sj.start(topology(upstream, size, shards, 1), spark=lab.session()) as running:
-        lab.let_pass(running, 4.0)
-        running.samples()
-        for turn in range(turns):
-            running.resize({"keep": 4 if turn % 2 == 0 else 2})
-            lab.let_pass(running, 1.0)
-            for part in running.samples().vertices["keep"].parts:
-                if part.moves:
-                    sync.append(part.sync_s * 1e3)
-                    beyond.append(part.moving_s * 1e3)
+        return moves(lab, running, (2, 4), turns)
+
+
+def moves(
+    lab: Lab, running: sj.Running, between: tuple[int, int], turns: int
+) -> tuple[float, float]:
+    """The same, of what runs, while its processors change between two numbers."""
+    sync, beyond = [], []
+    running.resize({"keep": between[0]})
+    lab.let_pass(running, 4.0)
+    running.samples()
+    for turn in range(turns):
+        running.resize({"keep": between[(turn + 1) % 2]})
+        lab.let_pass(running, 1.0)
+        for part in running.samples().vertices["keep"].parts:
+            if part.moves:
+                sync.append(part.sync_s * 1e3)
+                beyond.append(part.moving_s * 1e3)
     return statistics.median(sync), statistics.median(beyond)
 
 
 def divided(lab: Lab, upstream: int, size: int, shards: int, turns: int) -> tuple[float, float]:
     """The same for a division, whose senders all pause until it is over; the second figure is for
     one shard."""
-    sync, beyond = [], []
     made = topology(upstream, size, shards, 4)
     settings = {"paradigm": "resource-centric"}
+
+    def table(turn: int) -> list[int]:
+        return [shard % (2 if turn % 2 == 0 else 4) for shard in range(shards)]
+
     with sj.start(made, spark=lab.session(), settings=settings) as running:
         lab.let_pass(running, 4.0)
-        for turn in range(turns):
-            count = 2 if turn % 2 == 0 else 4
-            table = [shard % count for shard in range(shards)]
-            division = running.engine.divide("keep", table)
-            division.done.wait(60)
-            if division.moved:
-                sync.append(division.drained_s * 1e3)
-                beyond.append(division.moved_s * 1e3 / division.moved)
-            lab.let_pass(running, 1.0)
+        return divisions(lab, running, table, turns)
+
+
+def divisions(
+    lab: Lab, running: sj.Running, table: Callable[[int], list[int]], turns: int
+) -> tuple[float, float]:
+    """The same, of what runs, by the executor that each shard should belong to in each turn. The
+    first is a start and does not count."""
+    sync, beyond = [], []
+    for turn in range(turns + 1):
+        division = running.engine.divide("keep", table(turn))
+        division.done.wait(60)
+        if turn and division.moved:
+            sync.append(division.drained_s * 1e3)
+            beyond.append(division.moved_s * 1e3 / division.moved)
+        lab.let_pass(running, 1.0)
     return statistics.median(sync), statistics.median(beyond)
 
 

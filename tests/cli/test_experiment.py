@@ -17,7 +17,7 @@ def in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-NAMES = ("drs_table2", "drs_fig8", "drs_fig9", "drs_fig10", "icdcs_fig10")
+NAMES = ("drs_table2", "drs_fig8", "drs_fig9", "drs_fig10", "icdcs_fig10", "elasticutor_fig7")
 
 
 def test_experiments_write_figures_plots_and_a_page(run: Run, tmp_path: Path) -> None:

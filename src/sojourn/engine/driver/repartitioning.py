@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sojourn.engine.driver.division import Division
 from sojourn.engine.driver.placing import Placing
-from sojourn.placement.balance import balanced, imbalance, skew, tolerated
+from sojourn.placement.balance import THETA, balanced, imbalance, skew, tolerated
 from sojourn.placement.loads import MEMORY_S
 from sojourn.ports import Samples
 
@@ -57,7 +57,8 @@ class Repartitioning(Placing):
 
     def _follow(self, name: str, processors: int) -> None:
         """Divide an operator's shards anew if it should have another number of executors, or if
-        these are out of balance."""
+        these are out of balance. That stops the operator, so θ is not lower for busy ones; but then
+        shards are divided closely."""
         under_way = self.under_way.get(name)
         if self.frozen or (under_way is not None and not under_way.done.is_set()):
             return
@@ -71,10 +72,10 @@ class Repartitioning(Placing):
             owned.get(executor, homeless).append(shard)
         loads = self.lately.get(name, {})
         tuples = max(1.0, sum(loads.values()))
-        most = tolerated(self.busy.get(name, 0.0) / len(then))
-        uneven = imbalance(owned, loads) > most + skew(len(then), tuples)
+        uneven = imbalance(owned, loads) > THETA + skew(len(then), tuples)
         if then == used and not uneven:
             return
+        most = tolerated(self.busy.get(name, 0.0) / len(then))
         moves = list(balanced(owned, loads, homeless, most, each=1.0))
         if not moves:  # it cannot be better
             return

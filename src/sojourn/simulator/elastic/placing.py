@@ -157,10 +157,8 @@ class Placing:
             return []
         if self.setup.paradigm == "resource-centric":
             return self._repartition(loads)
-        wanted = self.needed(loads, held_back, waiting)
         before = [list(e.cores) for e in self.executors]
-        if not held_back or self._is_off(wanted, loads):
-            self._assign(wanted, loads)
+        self.share_out(loads, held_back, waiting)
         moves = []
         for executor, had in zip(self.executors, before, strict=True):
             operator, changed = executor.operator, executor.cores != had
@@ -168,6 +166,14 @@ class Placing:
                 lately = loads[operator] + _TUPLE * waiting[operator]
                 moves += self._balance(executor, lately, changed)
         return moves
+
+    def share_out(
+        self, loads: Sequence[Shares], held_back: bool, waiting: Sequence[Shares]
+    ) -> None:
+        """Give executors the cores that they need: how many, and which."""
+        wanted = self.needed(loads, held_back, waiting)
+        if not held_back or self._is_off(wanted, loads):
+            self._assign(wanted, loads)
 
     def needed(
         self, loads: Sequence[Shares], held_back: bool, waiting: Sequence[Shares]
@@ -319,7 +325,7 @@ class Placing:
                     homeless.append(shard)
             by_shard = dict(enumerate(loads[number].tolist()))
             most, by_chance = self._tolerated(number, loads[number], len(mine))
-            if off or imbalance(owned, by_shard) > most + by_chance:
+            if off or imbalance(owned, by_shard) > THETA + by_chance:  # it costs a pause
                 found = balanced(owned, by_shard, homeless, most, _TUPLE)
                 moves += self._moved(number, found)
         self.executors = [
