@@ -22,11 +22,12 @@ import numpy as np
 from shapes import Shape
 
 import sojourn as sj
+from sojourn.confidence import student
 from sojourn.control.controller import Record
 from sojourn.errors import TopologyFailed
 from sojourn.ports import QUANTILES, Samples, Sojourn
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
-from sojourn.simulate import Simulation, settings_for, student
+from sojourn.simulate import Simulation, settings_for
 from sojourn.simulator import SimulatedEngine
 from sojourn.wiring import control_loop
 

@@ -4,6 +4,7 @@ produce samples and take allocations. Control knows nothing else about them."""
 import bisect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -175,6 +176,45 @@ class Engine(Protocol):
 
     def resize(self, allocation: Allocation) -> None:
         """Change the processors of some operators; returns once it is under way."""
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """How an application is run in a trial: tasks of its operators and sources, and how many source
+    tuples may be under way at once; None: as many as its queues hold."""
+
+    processors: Mapping[str, int]
+    parts: Mapping[str, int]
+    in_flight: int | None = None
+
+    @property
+    def tasks(self) -> int:
+        """Of operators and sources."""
+        return sum(self.processors.values()) + sum(self.parts.values())
+
+
+class Trial(Protocol):
+    """An application that runs to be measured."""
+
+    def read(self, seconds: float) -> Samples:
+        """Let so much time pass; what happened in it."""
+
+    def completed(self, samples: Samples) -> float:
+        """Source tuples of all sources that were completed a second, with all that came of them."""
+
+    def waiting(self) -> float:
+        """Messages in the queue before its sources."""
+
+
+class Platform(Protocol):
+    """Where trials are made: some machines with some cores each. With a `rate`, so many messages
+    come a second; without one, as many as are taken."""
+
+    machines: int
+    cores: int
+
+    def trial(self, parallelism: Parallelism, rate: float | None) -> AbstractContextManager[Trial]:
+        """Run the application; it ends with the context."""
 
 
 def machines_within(asked: int, least: int, most: int | None) -> int:

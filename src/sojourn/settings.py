@@ -424,6 +424,20 @@ class SimulatorSettings(_Checked):
         0.00005,
         "Service time of a sink, unless the service file gives one.",
     )
+    hop_cpu_s: float = _knob(
+        "simulator.hopCpu",
+        "duration",
+        0.00002,
+        "CPU time that a tuple costs from one operator to the next, where machines are full.",
+    )
+    task_share: float = _knob(
+        "simulator.taskShare",
+        "number",
+        0.002,
+        "Share of a core that each worker takes, busy or not, where machines are full.",
+        least=0.0,
+        most=1.0,
+    )
     stall_s: float = _knob(
         "simulator.stall", "duration", 0.36, "How long the end of a batch stalls tuples."
     )

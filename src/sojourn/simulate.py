@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sojourn import configuration
+from sojourn.confidence import half_width
 from sojourn.control.journal import read_journal
 from sojourn.control.loop import Listener
 from sojourn.control.summary import Summary
@@ -177,21 +178,7 @@ class Spread:
     def of(cls, values: list[float]) -> "Spread":
         """By Student's t."""
         mean = statistics.fmean(values)
-        if len(values) < 2:
-            return cls(mean, math.nan)
-        return cls(mean, student(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5)
-
-
-def student(freedom: int) -> float:
-    """The 97.5 % point of Student's t, within 1 %: from tables for few degrees of freedom, else by
-    Cornish and Fisher's expansion."""
-    if freedom < 1:
-        return math.nan
-    table = (12.706, 4.303, 3.182, 2.776, 2.571)
-    if freedom <= len(table):
-        return table[freedom - 1]
-    z = 1.959964
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        return cls(mean, half_width(values) if len(values) > 1 else math.nan)
 
 
 def in_parallel(

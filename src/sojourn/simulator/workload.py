@@ -52,14 +52,18 @@ class SourceLoad:
 class OperatorLoad:
     """Service time, and tuples emitted per tuple to each receiver: one by default;
     `match[rejected]` is the receiver of a named output. With a key, also how skewed the shards'
-    popularity is (Zipf's exponent), and how often it shifts."""
+    popularity is (Zipf's exponent), and how often it shifts. `cpu` is the share of the service time
+    in which it computes; otherwise it waits. That matters only where machines are full."""
 
     service: Distribution
     gains: Mapping[str, float] = field(default_factory=dict)
     zipf: float = 0.0
     shift_s: float | None = None
+    cpu: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.cpu <= 1:
+            raise InputError(f"the share of CPU time must be from 0 to 1; got {self.cpu:g}")
         for receiver, gain in self.gains.items():
             if not 0 <= gain <= MOST_GAIN:
                 raise InputError(

@@ -1,0 +1,106 @@
+"""What stepwise profiling is compared with, as Liu 2017 (§6.1.3) adapted it: both start with one
+task each and never go back. Pure.
+
+Threshold gives the busiest operator a task, if it is busy for more than 80 % of its time. Stela (Xu
+2016) gives out as many tasks in a round as there are machines. Each goes to the congested operator
+with the highest effective throughput percentage: the share of all results that leave through sinks
+to which nothing congested is in its way. Then rates are projected, as if the task had come.
+
+Where tuples under way are bounded, what comes to an operator is what it can do, so rates alone do
+not show congestion. Here an operator is congested if it is busy for more than 80 % of its time."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sojourn.ports import Parallelism
+from sojourn.profiler.trial import Measured, Method, Proposal, Verdict, enhanced, measured
+
+BUSY = 0.8
+
+
+def threshold(start: Parallelism, rounds: int, scalable: Collection[str]) -> Method:
+    """So many rounds, or until nothing is busy enough."""
+    now, why = start, "one task each"
+    for number in range(rounds):
+        seen = measured((yield Proposal("threshold", now, why)))
+        yield Verdict(True, "a start" if not number else "never revoked")
+        busiest = max(scalable, key=lambda n: seen.seen[n].capacity, default=None)
+        if busiest is None or seen.seen[busiest].capacity <= BUSY:
+            break
+        now = enhanced(now, {busiest: 1})
+        why = f"a task more for {busiest}, busy {seen.seen[busiest].capacity:.0%} of its time"
+    return now
+
+
+def stela(
+    start: Parallelism,
+    rounds: int,
+    scalable: Collection[str],
+    receivers: Mapping[str, Sequence[str]],
+    machines: int,
+) -> Method:
+    """So many rounds, or until nothing is congested."""
+    now, why = start, "one task each"
+    for number in range(rounds):
+        seen = measured((yield Proposal("stela", now, why)))
+        yield Verdict(True, "a start" if not number else "never revoked")
+        more = projected(seen, scalable, receivers, machines)
+        if not more:
+            break
+        now = enhanced(now, more)
+        why = ", ".join(f"{count} more for {name}" for name, count in more.items())
+    return now
+
+
+def projected(
+    seen: Measured,
+    scalable: Collection[str],
+    receivers: Mapping[str, Sequence[str]],
+    machines: int,
+) -> dict[str, int]:
+    """Tasks that Stela gives out in a round."""
+    busy = {name: of.capacity for name, of in seen.seen.items()}
+    tasks = {name: of.tasks for name, of in seen.seen.items()}
+    more: dict[str, int] = {}
+    for _ in range(machines):
+        congested = [name for name in scalable if busy[name] > BUSY]
+        if not congested:
+            break
+        name = max(congested, key=lambda n: (effective(n, busy, seen, receivers), busy[n]))
+        more[name] = more.get(name, 0) + 1
+        grown = (tasks[name] + 1) / tasks[name]
+        tasks[name] += 1
+        # It can do so much more now. What is behind it gets more, until another one is full.
+        for other in _behind(name, receivers):
+            busy[other] = busy.get(other, 0.0) * grown
+        busy[name] /= grown
+    return more
+
+
+def effective(
+    name: str, busy: Mapping[str, float], seen: Measured, receivers: Mapping[str, Sequence[str]]
+) -> float:
+    """The share of all results that leave through sinks which an operator reaches with nothing
+    congested in the way."""
+    ends = [n for n in receivers if not receivers[n] and n in seen.seen]
+    total = sum(seen.seen[n].served for n in ends)
+    reached: set[str] = set()
+    ahead = list(receivers[name])
+    while ahead:
+        one = ahead.pop()
+        if one in reached or busy.get(one, 0.0) > BUSY:
+            continue
+        reached.add(one)
+        ahead += receivers[one]
+    own = sum(seen.seen[n].served for n in ends if n in reached or n == name)
+    return own / total if total else 0.0
+
+
+def _behind(name: str, receivers: Mapping[str, Sequence[str]]) -> set[str]:
+    found: set[str] = set()
+    ahead = list(receivers[name])
+    while ahead:
+        one = ahead.pop()
+        if one not in found:
+            found.add(one)
+            ahead += receivers[one]
+    return found

@@ -1,0 +1,133 @@
+"""Measuring one trial (Liu 2017, §6.1.2): when it is steady, and for how long each of twenty
+readings must last. Fed by a trial that runs; feeds methods.
+
+The paper waits ten minutes and takes a reading of 30 s twenty times. Here a trial is steady once
+the last readings are like those before. A reading is long enough if readings hang together no more
+than by chance and pass for normal (Lilliefors, 5 %); else two become one, and more are taken."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sojourn.confidence import differ, half_width
+from sojourn.ports import Sample, Samples, Trial
+from sojourn.profiler.trial import Measured, Seen
+
+_NORMAL = 0.895  # of Lilliefors' test at 5 %, as Stephens has it
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to measure: so many readings, of so many seconds at first, which may double so often. A
+    start counts as steady after `steadies` pairs of groups of readings at the latest."""
+
+    seconds: float = 1.0
+    count: int = 20
+    doublings: int = 3
+    group: int = 5
+    steadies: int = 12
+    close: float = 0.03  # half of the 95 % interval of the mean, over it
+
+
+def measure(trial: Trial, sources: Sequence[str], how: Reading) -> Measured:
+    """Wait until a trial is steady, and read it."""
+    steady(trial, how)
+    parts: list[Samples] = []
+    size, doublings = 1, 0
+    while True:
+        while len(parts) < how.count * size:
+            parts.append(trial.read(how.seconds))
+        readings = [
+            statistics.fmean(trial.completed(part) for part in parts[i : i + size])
+            for i in range(0, len(parts), size)
+        ]
+        if doublings == how.doublings or is_sound(readings, how.close):
+            return summed(parts, readings, sources, trial.waiting())
+        size, doublings = 2 * size, doublings + 1
+
+
+def steady(trial: Trial, how: Reading) -> None:
+    """Let time pass until a group of readings is like the one before, as far as can be told."""
+    before: list[float] = []
+    for _ in range(how.steadies):
+        group = [trial.completed(trial.read(how.seconds)) for _ in range(how.group)]
+        mean = statistics.fmean(group)
+        if before and not differ(before, group):
+            if abs(mean - statistics.fmean(before)) <= how.close * max(mean, 1e-9):
+                return
+        before = group
+
+
+def is_sound(readings: Sequence[float], close: float) -> bool:
+    """Whether readings can be taken for independent and normal, and their mean is known well."""
+    mean = statistics.fmean(readings)
+    if not any(readings) or len(set(readings)) == 1:
+        return True
+    sure = half_width(readings) <= close * mean
+    return sure and not is_correlated(readings) and is_normal(readings)
+
+
+def is_correlated(readings: Sequence[float]) -> bool:
+    """Whether each reading tells something about the next, at 5 %."""
+    mean = statistics.fmean(readings)
+    off = [value - mean for value in readings]
+    square = math.fsum(one * one for one in off)
+    if not square:
+        return False
+    product = math.fsum(one * other for one, other in zip(off, off[1:], strict=False))
+    return abs(product / square) > 1.96 / math.sqrt(len(readings))
+
+
+def is_normal(readings: Sequence[float]) -> bool:
+    """Whether Lilliefors' test does not reject that readings are normal, at 5 %."""
+    count, deviation = len(readings), statistics.stdev(readings)
+    if not deviation:
+        return True
+    normal = statistics.NormalDist(statistics.fmean(readings), deviation)
+    distance = 0.0
+    for rank, value in enumerate(sorted(readings)):
+        share = normal.cdf(value)
+        distance = max(distance, share - rank / count, (rank + 1) / count - share)
+    root = math.sqrt(count)
+    return distance * (root - 0.01 + 0.85 / root) <= _NORMAL
+
+
+def summed(
+    parts: Sequence[Samples], readings: Sequence[float], sources: Sequence[str], waiting: float
+) -> Measured:
+    """All samples of a trial as one."""
+    sojourns = [part.sojourn for part in parts if part.sojourn is not None]
+    count = sum(sojourn.count for sojourn in sojourns)
+    latency_s = (
+        sum(sojourn.mean_s * sojourn.count for sojourn in sojourns) / count if count else math.inf
+    )
+    names = [name for name in parts[0].vertices if name not in sources]
+    seen = {name: _seen([part.vertices[name] for part in parts]) for name in names}
+    return Measured(tuple(readings), latency_s, seen, waiting)
+
+
+def _seen(samples: Sequence[Sample]) -> Seen:
+    seconds = sum(sample.interval_s for sample in samples)
+    served = sum(sample.served for sample in samples)
+    timed = [(s.service_s, s.served) for s in samples if s.service_s is not None]
+    service_s = sum(s * n for s, n in timed)
+    return Seen(
+        tasks=samples[-1].processors,
+        arrivals=sum(sample.arrivals for sample in samples) / seconds,
+        served=served / seconds,
+        service_s=service_s / sum(n for _, n in timed) if timed else None,
+        capacity=sum(sample.busy * sample.interval_s for sample in samples) / seconds,
+        emitted=_per_tuple([sample.emitted for sample in samples], served),
+        squares=_per_tuple(
+            [{e: of.get(e, 0) for e, of in sample.together.items()} for sample in samples], served
+        ),
+    )
+
+
+def _per_tuple(counts: Sequence[Mapping[str, int]], served: int) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for of in counts:
+        for edge, count in of.items():
+            found[edge] = found.get(edge, 0.0) + count
+    return {edge: count / served for edge, count in found.items()} if served else {}

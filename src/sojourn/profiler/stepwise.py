@@ -1,0 +1,126 @@
+"""The whole method (Liu 2017, §3): first what the application is like, then what the platform
+carries, then single operators. Pure; proposes trials and is told what was measured."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sojourn.errors import InputError
+from sojourn.ports import Parallelism
+from sojourn.profiler.capability import Best, Limits, capability
+from sojourn.profiler.capacity import capacity
+from sojourn.profiler.features import Feature, Kind, Ratios, kind_of, ratios
+from sojourn.profiler.trial import Measured, Method, Proposal, Seen, Verdict, measured
+from sojourn.topology import OperatorSpec, Topology
+
+STEP = "application"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What methods know of a topology beforehand: its sources and operators, who sends to whom,
+    which operators can have one task only, and kinds that were declared."""
+
+    sources: tuple[str, ...]
+    operators: tuple[str, ...]
+    senders: Mapping[str, tuple[str, ...]]
+    receivers: Mapping[str, tuple[str, ...]]
+    single: frozenset[str] = frozenset()
+    declared: Mapping[str, Kind] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, topology: Topology, declared: Mapping[str, Kind] | None = None) -> "Shape":
+        """Of a topology without chains."""
+        flowing = topology.without_broadcasts()
+        senders: dict[str, list[str]] = {name: [] for name in flowing.vertices}
+        receivers: dict[str, list[str]] = {name: [] for name in flowing.vertices}
+        for edge in flowing.edges:
+            senders[edge.receiver].append(edge.sender)
+            receivers[edge.sender].append(edge.receiver)
+        for name in declared or {}:
+            if name not in flowing.operators:
+                raise InputError(
+                    f"operator {name!r} is not in the topology, so it has no kind; known: "
+                    f"{', '.join(flowing.operators)}"
+                )
+        return cls(
+            tuple(flowing.sources),
+            tuple(flowing.operators),
+            {name: tuple(of) for name, of in senders.items()},
+            {name: tuple(of) for name, of in receivers.items()},
+            frozenset(n for n, spec in flowing.operators.items() if _is_single(spec)),
+            dict(declared or {}),
+        )
+
+    def ones(self) -> Parallelism:
+        """One task each."""
+        return Parallelism(dict.fromkeys(self.operators, 1), dict.fromkeys(self.sources, 1))
+
+
+def _is_single(spec: OperatorSpec) -> bool:
+    return spec.most_processors == 1
+
+
+@dataclass
+class Found:
+    """What the method has found so far."""
+
+    features: dict[str, Feature] = field(default_factory=dict)
+    ratios: Ratios | None = None
+    best: list[Best] = field(default_factory=list)
+
+
+def stepwise(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
+    """All three steps. `small` is the load of the first, in messages a second."""
+    ones = shape.ones()
+    why = f"{small:.4g} messages a second, so that nothing waits"
+    first = measured((yield Proposal(STEP, ones, why, small)))
+    yield Verdict(True, "how long operators take at least, and what they pass on")
+    why = "twice as many, to see on what outputs depend"
+    second = measured((yield Proposal(STEP, ones, why, 2 * small)))
+    found.features = features_of(shape, first, second, small)
+    found.ratios = ratios(found.features, shape.senders, limits.slice)
+    yield Verdict(True, _told(found.features))
+    start = Parallelism(found.ratios.start, ones.parts)
+    yield from capability(start, found.ratios.scaled, limits, found.best)
+    yield from capacity(
+        found.best[-1], found.features, tuple(found.ratios.scaled), limits, found.best
+    )
+    return found.best[-1].parallelism
+
+
+def features_of(
+    shape: Shape, first: Measured, second: Measured, small: float
+) -> dict[str, Feature]:
+    """From what was measured with a small load, and with twice that."""
+    found = {}
+    for name in shape.operators:
+        one, two = first.seen[name], second.seen[name]
+        if one.service_s is None or not one.arrivals:
+            raise InputError(
+                f"operator {name!r}: no tuple came to it in the first trial, at {small:.4g} "
+                "messages a second; give a sample with tuples for it, or a larger load"
+            )
+        out = [sum(of.emitted.values()) * of.served for of in (one, two)]
+        kind = shape.declared.get(name)
+        if kind is None and shape.receivers[name] and two.arrivals > 1.2 * one.arrivals:
+            kind = kind_of(one.arrivals, out[0], two.arrivals, out[1], _scv(one))
+        times = [of.service_s for of in (one, two) if of.service_s is not None]
+        found[name] = Feature(
+            min(times), one.arrivals / small, kind or "proportional", name not in shape.single
+        )
+    return found
+
+
+def _scv(of: Seen) -> float:
+    """How much the number of tuples varies that one makes, over its edges."""
+    spreads = [
+        of.squares.get(edge, 0.0) / mean**2 - 1 for edge, mean in of.emitted.items() if mean > 0
+    ]
+    return max(spreads, default=0.0)
+
+
+def _told(features: Mapping[str, Feature]) -> str:
+    words = (
+        f"{n} {f.least_s * 1e3:.3g} ms × {f.visits:.3g}, {f.kind}" for n, f in features.items()
+    )
+    return "; ".join(words)

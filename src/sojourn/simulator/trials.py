@@ -1,0 +1,66 @@
+"""Trials in virtual time, on machines that can be full."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from sojourn.ports import Parallelism, Samples
+from sojourn.settings import SimulatorSettings
+from sojourn.simulator.crowded import CrowdedEngine
+from sojourn.simulator.workload import Workload
+from sojourn.topology import Topology
+
+
+class SimulatedTrial:
+    """An application that runs in virtual time."""
+
+    def __init__(self, engine: CrowdedEngine) -> None:
+        self.engine = engine
+
+    def read(self, seconds: float) -> Samples:
+        """Let so much time pass."""
+        self.engine.advance(self.engine.now_s + seconds)
+        return self.engine.samples()
+
+    def completed(self, samples: Samples) -> float:
+        """All trees are followed."""
+        done = 0 if samples.sojourn is None else samples.sojourn.count
+        return done / next(iter(samples.vertices.values())).interval_s
+
+    def waiting(self) -> float:
+        """Messages in the queue before its sources."""
+        return self.engine.waiting()
+
+
+@dataclass
+class SimulatedPlatform:
+    """Some machines with some cores each. Every trial has draws of its own."""
+
+    topology: Topology
+    workload: Workload
+    settings: SimulatorSettings
+    machines: int
+    cores: int
+    most: int = 10_000  # source tuples under way, unless fewer are asked for
+    seed: int = 0
+    trials: int = 0
+
+    @contextmanager
+    def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator[SimulatedTrial]:
+        """Run the application; messages are spread evenly over its sources."""
+        self.trials += 1
+        sources = list(self.topology.sources)
+        yield SimulatedTrial(
+            CrowdedEngine(
+                self.topology,
+                self.workload,
+                self.settings,
+                machines=self.machines,
+                cores=self.cores,
+                processors=parallelism.processors,
+                parts=parallelism.parts,
+                rates=None if rate is None else dict.fromkeys(sources, rate / len(sources)),
+                in_flight=min(self.most, parallelism.in_flight or self.most),
+                seed=self.seed * 1_000_003 + self.trials,
+            )
+        )
