@@ -5,6 +5,7 @@ The paper waits ten minutes and takes a reading of 30 s twenty times. Here a tri
 the last readings are like those before. A reading is long enough if readings hang together no more
 than by chance and pass for normal (Lilliefors, 5 %); else two become one, and more are taken."""
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -53,9 +54,9 @@ def steady(trial: Trial, how: Reading) -> None:
     for _ in range(how.steadies):
         group = [trial.completed(trial.read(how.seconds)) for _ in range(how.group)]
         mean = statistics.fmean(group)
-        if before and not differ(before, group):
-            if abs(mean - statistics.fmean(before)) <= how.close * max(mean, 1e-9):
-                return
+        same = before and not differ(before, group)
+        if same and abs(mean - statistics.fmean(before)) <= how.close * max(mean, 1e-9):
+            return
         before = group
 
 
@@ -75,7 +76,7 @@ def is_correlated(readings: Sequence[float]) -> bool:
     square = math.fsum(one * one for one in off)
     if not square:
         return False
-    product = math.fsum(one * other for one, other in zip(off, off[1:], strict=False))
+    product = math.fsum(one * other for one, other in itertools.pairwise(off))
     return abs(product / square) > 1.96 / math.sqrt(len(readings))
 
 

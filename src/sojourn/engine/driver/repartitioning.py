@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 from sojourn.engine.driver.division import Division
 from sojourn.engine.driver.placing import Placing
 from sojourn.placement.balance import THETA, balanced, imbalance, skew, tolerated
-from sojourn.placement.loads import MEMORY_S
-from sojourn.ports import Samples
+from sojourn.ports import SEEN, Samples
+
+# Tuples come to an executor many at a time, in rows. Over a few seconds that looks like imbalance
+# between executors, and to divide shards anew for it costs more than it gains.
+_MEMORY_S = 10.0
+_SETTLES_S = 10.0  # after a start or a division, before executors are compared
 
 
 @dataclass(kw_only=True)
@@ -26,6 +30,7 @@ class Repartitioning(Placing):
     busy: dict[str, float] = field(default_factory=dict)  # processors that have something to do
     under_way: dict[str, Division] = field(default_factory=dict)
     before_s: float | None = None
+    settled_s: dict[str, float] = field(default_factory=dict)  # when executors may be compared
     divisions: list[Division] = field(default_factory=list)
 
     def place(self, wanted: Mapping[str, int]) -> None:
@@ -47,7 +52,7 @@ class Repartitioning(Placing):
             lately = self.lately.get(name, {})
             sample = samples.vertices.get(name)
             came = {} if sample is None or sample.shards is None else sample.shards
-            kept = max(0.0, 1 - max(0.0, seconds) / MEMORY_S)
+            kept = max(0.0, 1 - max(0.0, seconds) / _MEMORY_S)
             self.lately[name] = {
                 shard: kept * lately.get(shard, 0.0) + came.get(shard, 0)
                 for shard in {*lately, *came}
@@ -61,6 +66,7 @@ class Repartitioning(Placing):
         shards are divided closely."""
         under_way = self.under_way.get(name)
         if self.frozen or (under_way is not None and not under_way.done.is_set()):
+            self.settled_s[name] = (self.before_s or 0.0) + _SETTLES_S
             return
         table = self.table(name, self.shards[name])
         used = sorted(set(table))
@@ -72,7 +78,10 @@ class Repartitioning(Placing):
             owned.get(executor, homeless).append(shard)
         loads = self.lately.get(name, {})
         tuples = max(1.0, sum(loads.values()))
-        uneven = imbalance(owned, loads) > THETA + skew(len(then), tuples)
+        now_s = self.before_s or 0.0
+        settled = now_s >= self.settled_s.setdefault(name, now_s + _SETTLES_S)
+        settled &= tuples >= SEEN * len(then)
+        uneven = settled and imbalance(owned, loads) > THETA + skew(len(then), tuples)
         if then == used and not uneven:
             return
         most = tolerated(self.busy.get(name, 0.0) / len(then))
