@@ -1,5 +1,6 @@
 """Where workers go: who may be elsewhere, and whose machines others may use."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -211,27 +212,40 @@ def test_shards_follow_the_number_of_processors_where_each_executor_has_one() ->
 def test_shards_are_divided_anew_where_executors_are_unequally_busy() -> None:
     made = Divided()
     even = dict.fromkeys(range(16), 500)
-    made.look(4, even, 1.0)
-    assert made.asked == []
-    for second in range(2, 10):
-        made.look(4, {**even, 0: 1500, 4: 1500}, float(second))
-    assert len(made.asked) == 1
     loads = {**even, 0: 1500, 4: 1500}
-    for second in range(10, 20):
-        made.finish()
+    for second in range(1, 11):  # rows come one by one, so a few seconds tell little
         made.look(4, loads, float(second))
-    assert len(made.asked) <= 3
-    asked = len(made.asked)
-    made.look(4, {**even, 0: 9000}, 20.0)  # which no other table would help
+    assert made.asked == []
+    for second in range(11, 15):
+        made.look(4, loads, float(second))
+    assert len(made.asked) == 1
     made.finish()
-    for second in range(21, 30):
-        made.look(4, {**even, 0: 9000}, float(second))
-        made.finish()
-    assert len(made.asked) <= asked + 3
-    made.look(4, loads, 60.0)
-    made.finish()
+    for second in range(15, 60):  # balanced, it stays
+        made.look(4, loads, float(second))
+    assert len(made.asked) == 1
     busy = [sum(n for s, n in loads.items() if made.now[s] == e) for e in range(4)]
     assert max(busy) <= 1.25 * sum(busy) / 4
+
+
+def test_executors_are_compared_again_only_when_a_division_has_settled() -> None:
+    made = Divided()
+    even = dict.fromkeys(range(16), 500)
+    asked = []
+    for second in range(1, 61):
+        first = 4 * (second // 3 % 4)  # another shard is busy all the time
+        made.look(4, {**even, first: 9000}, float(second))
+        if len(made.asked) > len(asked):
+            asked.append(second)
+            made.finish()
+    assert asked
+    assert min(after - before for before, after in itertools.pairwise([1, *asked])) >= 10
+
+
+def test_few_tuples_are_no_reason_to_divide_shards_anew() -> None:
+    made = Divided()
+    for second in range(1, 30):
+        made.look(4, {0: 5, 4: 5}, float(second))  # the first executor has all
+    assert made.asked == []
 
 
 def test_where_nothing_changes_nothing_does() -> None:

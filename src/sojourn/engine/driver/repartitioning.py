@@ -91,4 +91,5 @@ class Repartitioning(Placing):
         for shard, executor in moves:
             table[shard] = executor
         division = self.under_way[name] = self.divide(name, table)
+        self.settled_s[name] = now_s + _SETTLES_S
         self.divisions.append(division)
