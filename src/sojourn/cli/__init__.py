@@ -11,6 +11,7 @@ from sojourn.cli.conf import conf
 from sojourn.cli.doctor import doctor
 from sojourn.cli.experiment import experiment
 from sojourn.cli.plan import plan
+from sojourn.cli.profile import profile
 from sojourn.cli.replay import replay
 from sojourn.cli.run import run
 from sojourn.cli.simulate import simulate
@@ -43,6 +44,7 @@ def sojourn(
 app.command()(run)
 app.command()(simulate)
 app.command()(plan)
+app.command()(profile)
 app.command()(replay)
 app.command()(experiment)
 app.command()(conf)

@@ -28,10 +28,10 @@ def read_service_file(path: Path) -> Workload:
     top = read_section(path, "operators, with their service times")
     if "edges" in top.value:
         return _of_plan(path)
-    top.check_keys("operators", "sources")
+    top.check_keys("operators", "sources", "profile")
     operators = {
         name: _operator(entry)
-        for name, entry in top.entries("operators", "service", "gains", "keys")
+        for name, entry in top.entries("operators", "service", "gains", "keys", "cpu")
     }
     sources = {}
     if "sources" in top.value:
@@ -72,7 +72,8 @@ def _operator(entry: Section) -> OperatorLoad:
         zipf = keys.number("zipf", parse_number, default=0.0)
         shift_s = keys.optional("shift", parse_duration, above=0.0)
     try:
-        return OperatorLoad(_distribution(entry), gains, zipf, shift_s)
+        cpu = entry.number("cpu", parse_number, default=1.0)
+        return OperatorLoad(_distribution(entry), gains, zipf, shift_s, cpu)
     except InputError as error:
         _told(entry, error)
 
