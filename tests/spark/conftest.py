@@ -64,7 +64,7 @@ def above(pid: int) -> bytes:
         return b""  # it has ended
 
 
-def processes() -> list[int]:
+def processes(mark: str = OWN) -> list[int]:
     """Of executors, and of the nurseries that fork them, as far as this run has started them."""
     listed = subprocess.run(
         ["pgrep", "-u", str(os.getuid()), "-f", "sojourn.engine.executor.main"],
@@ -72,12 +72,12 @@ def processes() -> list[int]:
         text=True,
         check=False,
     )
-    return [int(pid) for pid in listed.stdout.split() if _is_own(int(pid))]
+    return [int(pid) for pid in listed.stdout.split() if _is_own(int(pid), mark)]
 
 
-def _is_own(pid: int) -> bool:
+def _is_own(pid: int, mark: str) -> bool:
     try:
-        return OWN.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False  # it has ended
 

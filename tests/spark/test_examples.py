@@ -1,8 +1,12 @@
 """The examples on Spark, as a user runs them, and the papers' applications with their answers
 checked."""
 
+import functools
 import itertools
 import json
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import chain
@@ -12,7 +16,7 @@ import pytest
 import shapes
 import sse
 import vld
-from conftest import results
+from conftest import await_exit, processes, results
 from pyspark.sql import SparkSession
 from test_fpd import mined
 from test_sse import by_symbol, plain_book, written
@@ -24,14 +28,25 @@ from sojourn.settings import ControlSettings
 from sojourn.testing import Bench
 
 
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[None]]]:
+    """All transcripts, each in a driver of its own, two at a time."""
+
+    def run(name: str) -> None:
+        folder, mark = tmp_path_factory.mktemp(name), secrets.token_hex(8)
+        (folder / "examples").symlink_to(ROOT / "examples")
+        there = functools.partial(shell, folder=folder, mark=mark)
+        play(name, there, there)
+        for pid in processes(mark):
+            await_exit(pid)
+
+    with ThreadPoolExecutor(2) as threads:
+        yield {name: threads.submit(run, name) for name in EXAMPLES}
+
+
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_shows_what_is_expected(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each in a driver of its own."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    monkeypatch.chdir(tmp_path)
-    play(name, shell)
+def test_an_example_shows_what_is_expected(name: str, played: dict[str, Future[None]]) -> None:
+    played[name].result()
 
 
 def test_trades_are_those_of_a_plain_book_while_shards_move(

@@ -15,10 +15,13 @@ from typing import Any
 import chain
 import fpd
 import orders
+import patterns
 import pytest
 import split_join_loop
 import transcripts
+import tsa
 import vld
+import wc
 import wordcount
 from transcripts import EXAMPLES, ROOT, matches, play, shell
 
@@ -41,7 +44,7 @@ class OnBench:
     def await_idle(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002
         for source in self.bench.topology.sources:
             self.bench.read(source)
-        steps = self.bench.run()
+        steps = [*self.bench.run(), *self.bench.advance("1min")]  # it waits for timers, too
         self.served = Counter(step.vertex for step in steps if step.error is None)
         self.dropped = Counter(step.vertex for step in self.bench.failed)
         self.bench.publish()
@@ -214,3 +217,61 @@ def test_a_frame_waits_for_all_of_its_parts() -> None:
                 {} if came == parts else {0: came}
             )
     assert came > 1
+
+
+def test_what_tweets_feel_and_rank_is_that_of_a_plain_computation() -> None:
+    """Each minute's last average and last ranking are those of all its tweets."""
+    lines = [tsa.tweet(number) for number in range(900)]
+    bench = Bench(tsa.topology())
+    bench.send("tweets", *lines)
+    bench.run()
+    bench.advance(5.0)
+    bench.run()
+    scores: dict[int, list[int]] = {}
+    tags: dict[int, Counter[str]] = {}
+    for minute, text in (found for line in lines for found in tsa.language(line)):
+        words = tsa.WORD.findall(text.lower())
+        scores.setdefault(minute, []).append(sum(tsa.valences().get(word, 0) for word in words))
+        tags.setdefault(minute, Counter()).update(tsa.TAG.findall(text))
+    averages = {minute: (count, mean) for minute, count, mean in bench.outputs["feelings"]}
+    assert averages == {m: (len(s), sum(s) / len(s)) for m, s in scores.items()}
+    assert len(scores) == 3
+    rankings = dict(bench.outputs["rankings"])
+    assert rankings == {m: tsa.ranked(counts.items()) for m, counts in tags.items()}
+    assert bench.outputs["archive"] == lines
+    assert 0.6 < sum(map(len, scores.values())) / len(lines) < 0.9
+
+
+def test_both_designs_of_word_count_count_the_same() -> None:
+    lines = [wc.tweet(number) for number in range(50)]
+    counts = []
+    for made in (wc.designed("wc"), wc.designed("swc")):
+        bench = Bench(made)
+        bench.send("tweets", *lines)
+        bench.run()
+        counts.append(bench.state("count"))
+    words = Counter(word for line in lines for word in wc.split(wc.parse(line)))
+    assert counts == [words, words]
+    assert 10 < sum(words.values()) / len(lines) < 14
+
+
+@pytest.mark.parametrize(("selectivity", "passed"), [(1.0, 20), (2.0, 160), (0.0, 0)])
+def test_patterns_pass_on_as_many_as_their_selectivity_says(
+    selectivity: float, passed: int
+) -> None:
+    bench = Bench(patterns.linear(patterns.Settings(selectivity=selectivity), kinds=("json",)))
+    bench.send("messages", *(patterns.message(number) for number in range(20)))
+    bench.run()
+    assert len(bench.outputs["nothing"]) == passed
+
+
+def test_patterns_have_the_shapes_they_are_named_for() -> None:
+    assert list(patterns.linear(patterns.Settings(depth=5)).operators) == [
+        f"op{number}" for number in range(1, 6)
+    ]
+    diamond = patterns.diamond()
+    assert list(diamond.operators) == ["cpu1", "json2", "sleep3", "sleep4", "join"]
+    assert sum(edge.receiver == "join" for edge in diamond.edges) == 4
+    star = patterns.star()
+    assert list(star.sources) == ["left", "right"]
+    assert list(star.operators) == ["hub", "up", "down"]

@@ -14,12 +14,12 @@ EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 Run = Callable[[str], str]
 
 
-def play(name: str, example: Run) -> None:
+def play(name: str, example: Run, other: Run | None = None) -> None:
     """Do what a transcript says, in a directory where `examples` is found, and compare. `example`
-    runs the command that starts the example; the others go to a shell."""
+    runs the command that starts the example; the others go to a shell, or to `other`."""
     for command, expected in commands(name):
         starts = command.startswith(("python ", "sojourn "))
-        shown = example(command) if starts else shell(command)
+        shown = example(command) if starts else (other or shell)(command)
         assert matches(shown, expected), f"$ {command}\n{shown}"
 
 
@@ -31,12 +31,19 @@ def commands(name: str) -> list[tuple[str, str]]:
     return list(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
-def shell(command: str) -> str:
-    """What it prints, with the Python of the tests in front of others."""
+def shell(command: str, folder: Path | None = None, mark: str | None = None) -> str:
+    """What it prints, in a folder, with the Python of the tests in front of others. Its processes
+    can be told from others by a mark."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     ended = subprocess.run(
         ["bash", "-c", command],
-        env={**os.environ, "PATH": path, "LC_ALL": "C"},
+        cwd=folder,
+        env={
+            **os.environ,
+            "PATH": path,
+            "LC_ALL": "C",
+            **({} if mark is None else {"SOJOURN_TESTS": mark}),
+        },
         capture_output=True,
         text=True,
         timeout=240,
