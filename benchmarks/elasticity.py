@@ -38,11 +38,12 @@
               move a second and two kills a minute.
     exchange  the stock exchange on 32 machines in virtual time (`elasticutor_fig16`, in full).
               Elastic carries at least 1.7 times what static and what resource-centric do; at 80 %
-              of that its mean latency is a tenth of theirs or less.
+              of that its mean latency is a tenth of theirs or less. Naive carries at least 80 % of
+              what elastic does.
     popularity  the micro-benchmark on 32 machines in virtual time (`elasticutor_fig7` and `_fig6`,
               in full). At 2 shuffles a minute, what elastic carries dips for at most 3 s in the
-              median, and what resource-centric does for at least 3 times as long. At 16, elastic
-              carries at least 85 % of what it does without, and resource-centric less than static.
+              median, and what resource-centric does for at least 10 s. At 16, elastic carries at
+              least 85 % of what it does without, and resource-centric less than static.
 
 Ends with code 1 where a figure misses its bound.
 """

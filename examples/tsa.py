@@ -171,6 +171,7 @@ def topology(
     t = sj.Topology("tsa")
 
     def lines() -> Iterator[str]:
+        made: Iterator[str]
         if tweets is None:
             made = (tweet(number) for number in range(10**9))
         else:

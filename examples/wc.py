@@ -83,6 +83,7 @@ def designed(
     t = sj.Topology(design)
 
     def lines() -> Iterator[str]:
+        made: Iterator[str]
         if tweets is None:
             made = (tweet(number) for number in range(10**9))
         else:

@@ -3,8 +3,8 @@
 Claims: resource-centric dips for 10 to 20 seconds after each shuffle, elastic for 1 to 3.
 
 Rule: a dip is the time in which less than 90 % is carried of what was in the five seconds before
-the shuffle. In the median over shuffles it takes at most 3 s for elastic, and at least 3 times
-as long for resource-centric."""
+the shuffle. In the median over shuffles it takes at most 3 s for elastic, and at least 3 s and 3
+times as long for resource-centric."""
 
 import statistics
 from collections.abc import Mapping, Sequence

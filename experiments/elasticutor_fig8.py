@@ -9,93 +9,29 @@ Rule: both within and between machines, a move takes resource-centric at least 5
 elastic, and more than half of that is to synchronise; elastic takes no longer than resource-centric
 to hand over the state."""
 
-import itertools
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from elasticutor_fig9 import ENGINES, divisions, moves, topology
 from lab import Finding, Lab
+from moves import elastic, resource_centric
 
-import sojourn as sj
-from sojourn.engine.driver.engine import SparkEngine
-from sojourn.engine.driver.machines import StandalonePool
-from sojourn.engine.spark.standalone import StandaloneCluster
-from sojourn.errors import TopologyFailed
-
-__all__ = ["ENGINES", "NOTES"]
+ENGINES = ("spark",)
 NOTES = (
-    "two cores; two machines of a standalone cluster, on one host; the operator sleeps 2 ms a "
-    "tuple, 200 tuples a second, 64 shards with 32 KB each, 1 executor upstream; elastic: its "
+    "two cores; two machines of a standalone cluster, on one host; the operator sleeps 10 ms a "
+    "tuple, 50 tuples a second, 64 shards with 32 KB each, 1 executor upstream; elastic: its "
     "workers change between 1 and 2; resource-centric: 32 shards go to another executor and back"
 )
-SIZE, SHARDS, CORES = 32 << 10, 64, 8
-Times = tuple[float, float]
-"""Milliseconds to synchronise, and from then on, for one shard."""
-
-
-@contextmanager
-def running(
-    machines: int, made: sj.Topology, paradigm: str
-) -> Iterator[tuple[StandaloneCluster, sj.Running]]:
-    """On a cluster of its own."""
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        StandaloneCluster(Path(directory)) as cluster,
-    ):
-        for _ in range(machines):
-            cluster.add(CORES)
-        settings = {"paradigm": paradigm}
-        with sj.start(made, master=cluster.url, settings=settings) as started:
-            yield cluster, started
-
-
-def elastic(lab: Lab, turns: int) -> dict[str, Times]:
-    """First both workers are on one machine. Then there is room for one, and another machine."""
-    with running(1, topology(1, SIZE, SHARDS, 1), "elastic") as (cluster, started):
-        found = {"within": moves(lab, started, (1, 2), turns)}
-        pool = StandalonePool(cluster, started.engine, processors=2, cores=CORES - 1, most=2)
-        pool.start(2)
-        pool.use(2)
-        started.resize({"keep": 2})
-        has = [of for at, of in started.engine.placing.has.items() if at.vertex == "keep"]
-        if [sorted(of.values()) for of in has] != [[1, 1]]:
-            raise TopologyFailed(f"the workers should be on two machines; they are {has}")
-        return found | {"between": moves(lab, started, (1, 2), turns)}
-
-
-def resource_centric(lab: Lab, turns: int) -> dict[str, Times]:
-    """Executors of one machine, and of two."""
-    with running(2, topology(1, SIZE, SHARDS, 4), "resource-centric") as (_, started):
-        lab.let_pass(started, 4.0)
-        return {
-            where: divisions(lab, started, tables(*pair(started.engine, same)), turns)
-            for where, same in (("within", True), ("between", False))
-        }
-
-
-def pair(engine: SparkEngine, same: bool) -> tuple[int, int]:
-    """Two executors of the operator, on the same machine or not."""
-    at = {p.executor: h.machine for p, h in engine.hub.hellos().items() if p.vertex == "keep"}
-    for one, other in itertools.combinations(sorted(at), 2):
-        if (at[one] == at[other]) == same:
-            return one, other
-    raise TopologyFailed(f"Spark has put the executors on {at}; try again")
-
-
-def tables(one: int, other: int) -> Callable[[int], list[int]]:
-    """All shards belong to one executor, or half of them to another."""
-    return lambda turn: [(one, other)[turn % 2 and shard % 2] for shard in range(SHARDS)]
+SIZE, SHARDS = 32 << 10, 64
 
 
 def run(lab: Lab) -> Finding:
     """All four."""
     lab.close()  # each has a Spark of its own
     turns = 6 if lab.quick else 20
-    found = {"elastic": elastic(lab, turns), "resource-centric": resource_centric(lab, turns)}
+    found = {
+        "elastic": elastic(lab, SIZE, SHARDS, turns),
+        "resource-centric": resource_centric(lab, SIZE, SHARDS, turns),
+    }
     rows, ratios, holds = [], [], True
     for where in ("within", "between"):
         ours, theirs = found["elastic"][where], found["resource-centric"][where]

@@ -63,11 +63,11 @@ EVENTS = (
 )
 SSE_NOTES = (
     "virtual time, as a flow; 32 machines of 8 cores with 1 Gb/s each; orders of 96 bytes take the "
-    "transactor 1 ms, every second one makes a trade of 160 bytes, which takes each of the eleven "
+    "transactor 1 ms, every other order makes a trade of 160 bytes, which takes each of the eleven "
     "operators behind it 0.1 ms; 32 executors of the transactor and 4 of each other, as twelve "
-    "times 32 would need more cores than there are; 1500 stocks by zipf 0.35, so that none alone "
-    "needs more than a core, drawn anew six times a minute; sources send as much as is taken, "
-    "unless said otherwise; what the engine itself costs is as elasticutor_fig9 measured it"
+    "times 32 would need more cores than there are; 8192 shards each; 1500 stocks by zipf 0.35, "
+    "so that none alone needs more than a core, drawn anew six times a minute; sources send as "
+    "much as is taken, unless said otherwise; what the engine itself costs is as elasticutor_fig9 measured it"
 )
 
 
@@ -84,7 +84,7 @@ def sse(paradigm: Paradigm, **more: Any) -> Setup:
         popularity=Popularity(keys=1500, zipf=0.35, shuffles=6.0),
         paradigm=paradigm,
         executors=32,
-        shards=4096,
+        shards=8192,
         **more,
     )
 

@@ -111,8 +111,10 @@ def test_the_loop_divides_shards_among_fewer_executors_unless_nothing_may_change
     check(out, many)
 
 
-def test_idle_executors_become_one(spark: SparkSession, tmp_path: Path) -> None:
-    out, many = tmp_path / "out", 4000
+def test_idle_executors_become_one_and_one_that_outgrows_its_machine_is_split(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    out, many = tmp_path / "out", 6000
     settings = {"commit": "500ms", "regroup": "1s"}
     with sj.start(topology(out, many), spark=spark, settings=settings) as running:
         await_results(running, out, 200)
@@ -125,6 +127,13 @@ def test_idle_executors_become_one(spark: SparkSession, tmp_path: Path) -> None:
         running.resize({"count": 1})
         while running.samples().vertices["count"].processors != 1:
             assert running.await_commit(60)
+        engine = running.engine
+        machines = {hello.machine for hello in engine.hub.hellos().values()}
+        engine.placing.room = dict.fromkeys(machines, 2)
+        running.resize({"count": 4})
+        while sum(part.used for part in running.samples().vertices["count"].parts) == 1:
+            assert running.await_commit(60)
+        assert len(set(engine.supervisor.divider.table("count", SHARDS))) == 2
         running.wait()
         assert running.restarts == 0
     check(out, many)

@@ -81,7 +81,7 @@ def test_busy_workers_share_a_core_and_sleepers_use_none(kind: str, customers: i
 def test_more_workers_than_cores_carry_no_more_and_take_longer() -> None:
     rates, times = [], []
     for count in (1, 2, 4, 8):
-        options = {"cores": 2, "processors": {"work": count}, "in_flight": 50}
+        options: Any = {"cores": 2, "processors": {"work": count}, "in_flight": 50}
         _, found = ran(chain("work"), {"work": load(0.002)}, 20.0, **options)
         rates.append(throughput(found))
         times.append(found.vertices["work"].service_s)
@@ -92,7 +92,7 @@ def test_more_workers_than_cores_carry_no_more_and_take_longer() -> None:
 def test_hops_and_workers_cost_cpu_time() -> None:
     idle = {"work": load(0.0, "constant")}
     hops = replace(FREE, hop_cpu_s=0.001)
-    options = {"cores": 1, "in_flight": 10}
+    options: Any = {"cores": 1, "in_flight": 10}
     _, found = ran(chain("work"), idle, 10.0, hops, **options)
     assert throughput(found) == pytest.approx(1 / 0.004, rel=0.02)  # it leaves, comes, goes, comes
     shares = replace(FREE, task_share=0.01)
@@ -103,7 +103,7 @@ def test_hops_and_workers_cost_cpu_time() -> None:
 
 
 def test_tuples_under_way_are_bounded_and_messages_wait() -> None:
-    options = {"cores": 4, "in_flight": 7, "rates": {"in": 2000.0}}
+    options: Any = {"cores": 4, "in_flight": 7, "rates": {"in": 2000.0}}
     engine, found = ran(chain("work"), {"work": load(0.001)}, 10.0, **options)
     assert found.open_trees <= 7
     assert throughput(found) == pytest.approx(1000, rel=0.05)
@@ -114,7 +114,7 @@ def test_tuples_under_way_are_bounded_and_messages_wait() -> None:
 
 def test_a_small_load_takes_what_it_takes() -> None:
     hops = replace(FREE, hop_s=0.0015)
-    options = {"cores": 2, "rates": {"in": 10.0}}
+    options: Any = {"cores": 2, "rates": {"in": 10.0}}
     engine, found = ran(chain("work"), {"work": load(0.004, "constant")}, 20.0, hops, **options)
     assert found.sojourn is not None
     assert found.sojourn.max_s == pytest.approx(0.004 + 2 * 0.0015)
@@ -125,7 +125,7 @@ def test_a_small_load_takes_what_it_takes() -> None:
 def test_keys_bind_tuples_to_workers() -> None:
     """The busiest of eight workers bounds what is carried."""
     skewed = {"work": load(0.001, "constant", zipf=1.5)}
-    options = {"cores": 8, "in_flight": 1000, "processors": {"work": 8}}
+    options: Any = {"cores": 8, "in_flight": 1000, "processors": {"work": 8}}
     _, found = ran(chain("work", key=abs, shards=8), skewed, 10.0, **options)
     first = 1 / math.fsum(rank**-1.5 for rank in range(1, 9))
     assert throughput(found) == pytest.approx(1000 / first, rel=0.05)

@@ -230,7 +230,7 @@ def test_shards_are_divided_anew_where_executors_are_unequally_busy() -> None:
 def test_executors_are_compared_again_only_when_a_division_has_settled() -> None:
     made = Divided()
     even = dict.fromkeys(range(16), 500)
-    asked = []
+    asked: list[int] = []
     for second in range(1, 61):
         first = 4 * (second // 3 % 4)  # another shard is busy all the time
         made.look(4, {**even, first: 9000}, float(second))
@@ -239,6 +239,19 @@ def test_executors_are_compared_again_only_when_a_division_has_settled() -> None
             made.finish()
     assert asked
     assert min(after - before for before, after in itertools.pairwise([1, *asked])) >= 10
+
+
+def test_what_was_asked_for_before_the_first_samples_settles_too() -> None:
+    made = Divided()
+    made.placing.place({"a": 3})
+    made.finish()
+    loads = {**dict.fromkeys(range(16), 500), 0: 9000}
+    for second in range(10):  # times are those of a clock
+        made.look(3, loads, 1e9 + second)
+    assert len(made.asked) == 1
+    for second in range(10, 13):
+        made.look(3, loads, 1e9 + second)
+    assert len(made.asked) == 2
 
 
 def test_few_tuples_are_no_reason_to_divide_shards_anew() -> None:
@@ -251,8 +264,12 @@ def test_few_tuples_are_no_reason_to_divide_shards_anew() -> None:
 def test_where_nothing_changes_nothing_does() -> None:
     made = Divided("static")
     made.placing.place({"a": 2})
-    made.look(4, {0: 5000, 1: 1}, 1.0)
+    other = Divided()
+    for second in range(1, 40):
+        for one in (made, other):
+            one.look(4, {0: 5000, 1: 100, 4: 5000}, float(second))
     assert made.asked == []
+    assert other.asked
 
 
 def test_processors_by_load() -> None:

@@ -40,7 +40,8 @@ def test_a_topology_to_be_tried() -> None:
     made.check()
     assert list(made.sources) == ["lines", "lines.part2"]
     assert made.operators["split"].processors == 5
-    assert [spec.source.pace.rate for spec in made.sources.values()] == [50.0, 50.0]
+    paces = [spec.source.pace for spec in made.sources.values()]
+    assert [pace.rate for pace in paces if pace is not None] == [50.0, 50.0]
     assert [(edge.sender, edge.receiver) for edge in made.edges] == [
         ("lines", "split"),
         ("lines.part2", "split"),

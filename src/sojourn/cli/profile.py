@@ -143,12 +143,13 @@ class Profiling:
     def _run(self, name: str, method: "Method") -> "Parallelism":
         from sojourn.cli.profilefile import kept, read_rounds
         from sojourn.profiler.rounds import run
+        from sojourn.profiler.trial import Proposal
 
         path = self.out / f"{name}.jsonl"
         known = list(read_rounds(path))
 
         def told(event: "Proposal | Round") -> None:
-            if not hasattr(event, "verdict"):
+            if isinstance(event, Proposal):
                 typer.echo(f"{name}: {_tasks(event.parallelism)}: {event.why} …", err=True)
                 return
             if event.number > len(known):

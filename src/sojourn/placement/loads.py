@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 MEMORY_S = 3.0  # what is older hardly counts
 LOOK_S = 0.5  # between two looks at whether workers are equally busy
+SETTLES_S = 10.0  # after shards were divided anew among executors, before these are compared
 _FORGOTTEN = 1e-3  # tuples
 _PRIOR = 3.0  # tuples of the mean service time that a shard is taken to have had
 

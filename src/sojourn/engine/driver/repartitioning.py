@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from sojourn.engine.driver.division import Division
 from sojourn.engine.driver.placing import Placing
 from sojourn.placement.balance import THETA, balanced, imbalance, skew, tolerated
+from sojourn.placement.loads import SETTLES_S
 from sojourn.ports import SEEN, Samples
 
 # Tuples come to an executor many at a time, in rows. Over a few seconds that looks like imbalance
 # between executors, and to divide shards anew for it costs more than it gains.
 _MEMORY_S = 10.0
-_SETTLES_S = 10.0  # after a start or a division, before executors are compared
 
 
 @dataclass(kw_only=True)
@@ -66,7 +66,7 @@ class Repartitioning(Placing):
         shards are divided closely."""
         under_way = self.under_way.get(name)
         if self.frozen or (under_way is not None and not under_way.done.is_set()):
-            self.settled_s[name] = (self.before_s or 0.0) + _SETTLES_S
+            self._unsettle(name)
             return
         table = self.table(name, self.shards[name])
         used = sorted(set(table))
@@ -78,10 +78,11 @@ class Repartitioning(Placing):
             owned.get(executor, homeless).append(shard)
         loads = self.lately.get(name, {})
         tuples = max(1.0, sum(loads.values()))
-        now_s = self.before_s or 0.0
-        settled = now_s >= self.settled_s.setdefault(name, now_s + _SETTLES_S)
-        settled &= tuples >= SEEN * len(then)
-        uneven = settled and imbalance(owned, loads) > THETA + skew(len(then), tuples)
+        if name not in self.settled_s:
+            self._unsettle(name)
+        settled = self.before_s is not None and self.before_s >= self.settled_s[name]
+        seen = tuples >= SEEN * len(then)
+        uneven = settled and seen and imbalance(owned, loads) > THETA + skew(len(then), tuples)
         if then == used and not uneven:
             return
         most = tolerated(self.busy.get(name, 0.0) / len(then))
@@ -91,5 +92,10 @@ class Repartitioning(Placing):
         for shard, executor in moves:
             table[shard] = executor
         division = self.under_way[name] = self.divide(name, table)
-        self.settled_s[name] = now_s + _SETTLES_S
+        self._unsettle(name)
         self.divisions.append(division)
+
+    def _unsettle(self, name: str) -> None:
+        """Do not compare executors for a while. Before the first samples, no time is known."""
+        if self.before_s is not None:
+            self.settled_s[name] = self.before_s + SETTLES_S

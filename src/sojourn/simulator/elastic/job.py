@@ -1,7 +1,7 @@
 """What the paradigms are compared on: a job of keyed operators, the popularity of its keys, a
 cluster, and what things cost. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -79,25 +79,27 @@ class Cluster:
 class Costs:
     """What the engine's own work takes. To move a shard takes `sync_s` and `each_s`, besides what
     its worker has in hand; its state goes at `local_bytes_per_s` within a machine. To repartition
-    an operator takes `pause_s`, `upstream_s` more for each executor that sends to it, and `hand_s`
-    for each shard that moves, besides draining it. A tuple takes `receive_s` of its executor's
-    receiver. These are the engine's, as `elasticutor_fig9` measured them on one machine. On the
-    wire, a tuple has `frame_bytes` besides its own, which is assumed."""
+    an operator takes `pause_s` and `upstream_s` more for each executor that sends to it, besides
+    draining it; then its shards are handed over as workers do it, by all executors at once. (The
+    engine sends them through the driver, which takes longer, and for which resource-centric is not
+    to blame.) A tuple takes `receive_s` of its executor's receiver. These are the engine's, as
+    `elasticutor_fig9` measured them on one machine. On the wire, a tuple has `frame_bytes` besides
+    its own, which is assumed."""
 
     sync_s: float = 0.001
     each_s: float = 3e-5
     local_bytes_per_s: float = 270e6
     pause_s: float = 0.018
     upstream_s: float = 0.00016
-    hand_s: float = 0.00086
     receive_s: float = 1.6e-6
     frame_bytes: float = 24.0
     max_queue: int = 10_000  # tuples that may wait at an executor
     period_s: float = 1.0  # between two decisions
 
-    def repartition_s(self, senders: int, shards: int) -> float:
-        """From when an operator is drained until its shards are elsewhere, without what crosses."""
-        return self.pause_s + senders * self.upstream_s + shards * self.hand_s
+    def repartition_s(self, senders: int, given: Mapping[int, float]) -> float:
+        """From when an operator is drained until its shards are elsewhere, without what crosses:
+        each executor that gives some up takes so many seconds for that."""
+        return self.pause_s + senders * self.upstream_s + max(given.values(), default=0.0)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from sojourn.placement.assignment import Need, assign, by_chance
 from sojourn.placement.balance import THETA, balanced, imbalance, skew, tolerated
-from sojourn.placement.loads import MEMORY_S
+from sojourn.placement.loads import MEMORY_S, SETTLES_S
+from sojourn.ports import SEEN
 from sojourn.queueing.allocation import Plan, min_processors
+from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import Network
 from sojourn.queueing.station import Station
 from sojourn.shards import shares_by_load
@@ -61,6 +63,8 @@ class Placing:
         self.phi = setup.phi
         self.work = [0.0] * len(setup.operators)  # of operators, in cores, over a long time
         self.few = 0  # decisions in a row for which an operator has had too few executors
+        # Seconds until the executors of an operator are compared again.
+        self.unsettled_s = [0.0] * len(setup.operators)
         if setup.is_elastic:
             self._start_elastic()
         else:
@@ -208,12 +212,14 @@ class Placing:
         return now > (tolerated(sum(work) / sum(has)) + by_chance) * then
 
     def _fewest(self, rates: list[float], costs: list[float], loads: Sequence[Shares]) -> Plan:
-        """Program 8 over executors, each an M/M/k station."""
+        """Program 8 over executors, each a station that knows its busiest shard."""
         operators = self.setup.operators
-        stations = {
-            str(number): Station(max(rate, _LEAST), 1 / cost_s)
-            for number, (rate, cost_s) in enumerate(zip(rates, costs, strict=True))
-        }
+        stations: dict[str, Station] = {}
+        for number, (rate, cost_s) in enumerate(zip(rates, costs, strict=True)):
+            executor = self.executors[number]
+            busiest = float(loads[executor.operator][executor.shards].max(initial=0.0))
+            hot = (busiest / rate,) if busiest * MEMORY_S >= SEEN else ()
+            stations[str(number)] = KeyedStation(max(rate, _LEAST), 1 / cost_s, hot=hot)
         outside = sum(
             float(load.sum()) for load, o in zip(loads, operators, strict=True) if o.behind is None
         )
@@ -293,8 +299,8 @@ class Placing:
         return tolerated(busy), skew(float(cores), max(1.0, rate / _TUPLE))
 
     def _repartition(self, loads: Sequence[Shares]) -> list[Move]:
-        """Of every operator that is out of balance: spread its shards over all its cores. Which
-        operator has how many cores follows the load."""
+        """Of every operator that is out of balance, and has settled: spread its shards over all its
+        cores. Which operator has how many cores follows the load."""
         setup = self.setup
         if not sum(self.work):
             return []
@@ -325,9 +331,14 @@ class Placing:
                     homeless.append(shard)
             by_shard = dict(enumerate(loads[number].tolist()))
             most, by_chance = self._tolerated(number, loads[number], len(mine))
-            if off or imbalance(owned, by_shard) > THETA + by_chance:  # it costs a pause
-                found = balanced(owned, by_shard, homeless, most, _TUPLE)
-                moves += self._moved(number, found)
+            self.unsettled_s[number] -= setup.costs.period_s
+            settled = self.unsettled_s[number] < 0
+            # It costs a pause, so θ is not lower for busy ones.
+            if off or (settled and imbalance(owned, by_shard) > THETA + by_chance):
+                found = self._moved(number, balanced(owned, by_shard, homeless, most, _TUPLE))
+                if found:
+                    self.unsettled_s[number] = SETTLES_S
+                moves += found
         self.executors = [
             Executor(number, self.machine(core), [], [core])
             for number, mine in enumerate(cores)

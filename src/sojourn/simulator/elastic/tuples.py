@@ -133,7 +133,11 @@ class TupleRun:
     def _drained(self) -> None:
         assert self.pause is not None
         self.draining = False
-        takes_s = self.costs.repartition_s(self.setup.cluster.machines, len(self.pause[1]))
+        given: dict[int, float] = {}  # seconds, by core
+        for move in self.pause[1]:
+            state_s = 0.0 if move.bytes else self.keyed.shard_bytes / self.costs.local_bytes_per_s
+            given[move.source] = given.get(move.source, 0.0) + self.costs.each_s + state_s
+        takes_s = self.costs.repartition_s(self.setup.cluster.machines, given)
         self._at(self.now_s + takes_s, "migrate")
 
     # decisions
