@@ -67,7 +67,8 @@ SSE_NOTES = (
     "operators behind it 0.1 ms; 32 executors of the transactor and 4 of each other, as twelve "
     "times 32 would need more cores than there are; 8192 shards each; 1500 stocks by zipf 0.35, "
     "so that none alone needs more than a core, drawn anew six times a minute; sources send as "
-    "much as is taken, unless said otherwise; what the engine itself costs is as elasticutor_fig9 measured it"
+    "much as is taken, unless said otherwise; what the engine itself costs is as elasticutor_fig9 "
+    "measured it"
 )
 
 
