@@ -152,9 +152,8 @@ def test_gains_and_what_is_told_of_them() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     def run(seed: int) -> Samples:
-        return ran(chain("a", "b"), {"a": load(0.001), "b": load(0.002)}, 5.0, cores=2, seed=seed)[
-            1
-        ]
+        operators = {"a": load(0.001), "b": load(0.002)}
+        return ran(chain("a", "b"), operators, 5.0, cores=2, in_flight=9, seed=seed)[1]
 
     assert run(1) == run(1)
     assert run(1) != run(2)
@@ -162,4 +161,6 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 def test_every_task_needs_a_machine() -> None:
     with pytest.raises(InputError, match="each of 3 tasks needs one of 1 machines"):
-        ran(chain("work"), {"work": load(0.001)}, 1.0, cores=1, places=[0, 0, 1])
+        ran(chain("work"), {"work": load(0.001)}, 1.0, cores=1, in_flight=1, places=[0, 0, 1])
+    with pytest.raises(InputError, match="tuples under way must be bounded"):
+        ran(chain("work"), {"work": load(0.001)}, 1.0, cores=1)

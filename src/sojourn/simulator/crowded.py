@@ -27,6 +27,7 @@ from sojourn.topology import OperatorSpec, Topology
 _BLOCK = 1024  # random numbers that are drawn at once
 _LEAST_CORES = 0.05  # that workers leave to work, however many they are
 _INFINITE = math.inf
+_ROUNDING = 1e-6  # of a message
 
 
 @dataclass(slots=True)
@@ -152,7 +153,9 @@ class _Source(_Vertex):
 
     def there(self, now_s: float) -> float:
         """Messages in the queue."""
-        return _INFINITE if self.rate is None else math.floor(self.rate * now_s) - self.taken
+        if self.rate is None:
+            return _INFINITE
+        return math.floor(self.rate * now_s + _ROUNDING) - self.taken
 
 
 class CrowdedEngine:
@@ -176,6 +179,11 @@ class CrowdedEngine:
         seed: int = 0,
     ) -> None:
         topology.check()
+        if rates is None and in_flight is None:
+            raise InputError(
+                "where sources always have messages, tuples under way must be bounded; give "
+                "in_flight or rates"
+            )
         topology = contracted(topology).without_broadcasts()
         self.settings = settings
         self.now_s = self.sampled_s = 0.0
