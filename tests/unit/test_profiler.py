@@ -12,12 +12,13 @@ from scipy import stats
 
 import sojourn as sj
 from sojourn.confidence import differ, half_width
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Parallelism, Sample, Samples, Sojourn
 from sojourn.profiler.baselines import effective, projected, stela, threshold
 from sojourn.profiler.capability import Best, Limits, capability, most_rounds
 from sojourn.profiler.capacity import capacity
 from sojourn.profiler.features import Feature, dominated, kind_of, ratios
+from sojourn.profiler.guided import guided
 from sojourn.profiler.readings import Reading, is_correlated, is_normal, measure
 from sojourn.profiler.rounds import Round, run
 from sojourn.profiler.stepwise import Found, Shape, stepwise
@@ -233,6 +234,23 @@ def test_the_whole_method_finds_what_the_platform_carries() -> None:
     assert [r.number for r in rounds] == list(range(1, len(rounds) + 1))
     assert rounds[0].proposal.rate == 1.0
     assert all(r.verdict.why for r in rounds)
+
+
+def test_the_model_needs_fewer_rounds() -> None:
+    limits = Limits(latency_s=0.5, cores=8)
+    plain, led = Found(), Found()
+    platform = Formula(per_source=1000.0)
+    _, rounds = tried(stepwise(SHAPE, limits, 1.0, plain), platform)
+    result, fewer = tried(guided(SHAPE, limits, 1.0, led), platform)
+    assert len(fewer) < len(rounds)
+    assert led.best[-1].is_met(limits)
+    assert led.best[-1].measured.throughput > 0.97 * plain.best[-1].measured.throughput
+    assert platform.does(result) > 0.85 * 8 / 0.030
+
+
+def test_a_topology_that_cannot_keep_up_is_told_of() -> None:
+    with pytest.raises(TopologyFailed, match="does not keep up even with 100 messages a second"):
+        tried(stepwise(SHAPE, Limits(), 100.0, Found()), Formula())
 
 
 def test_an_interrupted_method_goes_on() -> None:

@@ -64,7 +64,7 @@ def capability(
         if last == "throttle" or seen.throughput < limits.alpha * best.measured.throughput:
             if throttles == _THROTTLES or (last != "throttle" and best.is_met(limits)):
                 break
-            now, why = _throttled(best, now, last, in_time, limits)
+            now, why = throttled(best, now, last, in_time, limits)
             last, throttles = "throttle", throttles + 1
         elif (change > 0 and not in_time) or (change <= 0 and last == "source"):
             step = 2 * step if change > 0 and last == "sinks" else 1
@@ -88,7 +88,7 @@ def capability(
     return found[-1].parallelism
 
 
-def _throttled(
+def throttled(
     best: Best, now: Parallelism, last: str, in_time: bool, limits: Limits
 ) -> tuple[Parallelism, str]:
     """What keeps the latency of the best parallelism within the limit: fewer tuples under way, by

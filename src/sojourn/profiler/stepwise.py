@@ -4,7 +4,7 @@ carries, then single operators. Pure; proposes trials and is told what was measu
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Parallelism
 from sojourn.profiler.capability import Best, Limits, capability
 from sojourn.profiler.capacity import capacity
@@ -13,6 +13,7 @@ from sojourn.profiler.trial import Measured, Method, Proposal, Seen, Verdict, me
 from sojourn.topology import OperatorSpec, Topology
 
 STEP = "application"
+_KEEPS_UP = 0.9  # of a small load
 
 
 @dataclass(frozen=True)
@@ -71,21 +72,32 @@ class Found:
 
 def stepwise(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
     """All three steps. `small` is the load of the first, in messages a second."""
+    start = yield from featured(shape, limits, small, found)
+    assert found.ratios is not None
+    yield from capability(start, found.ratios.scaled, limits, found.best)
+    yield from capacity(
+        found.best[-1], found.features, tuple(found.ratios.scaled), limits, found.best
+    )
+    return found.best[-1].parallelism
+
+
+def featured(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
+    """The first step. Returns what it starts the second with."""
     ones = shape.ones()
     why = f"{small:.4g} messages a second, so that nothing waits"
     first = measured((yield Proposal(STEP, ones, why, small)))
+    if first.throughput < _KEEPS_UP * small:
+        raise TopologyFailed(
+            f"it does not keep up even with {small:.4g} messages a second: it carries "
+            f"{first.throughput:.4g}; give a smaller load"
+        )
     yield Verdict(True, "how long operators take at least, and what they pass on")
     why = "twice as many, to see on what outputs depend"
     second = measured((yield Proposal(STEP, ones, why, 2 * small)))
     found.features = features_of(shape, first, second, small)
     found.ratios = ratios(found.features, shape.senders, limits.slice)
     yield Verdict(True, _told(found.features))
-    start = Parallelism(found.ratios.start, ones.parts)
-    yield from capability(start, found.ratios.scaled, limits, found.best)
-    yield from capacity(
-        found.best[-1], found.features, tuple(found.ratios.scaled), limits, found.best
-    )
-    return found.best[-1].parallelism
+    return Parallelism(found.ratios.start, ones.parts)
 
 
 def features_of(
