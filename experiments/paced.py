@@ -68,7 +68,8 @@ def served(
                 span_s = sample.interval_s
                 found.append((time.time(), span_s, sample.served / span_s))
         if paused_s is not None and isinstance(running.engine.placing, Repartitioning):
-            paused_s += [d.drained_s + d.moved_s for d in running.engine.placing.divisions]
+            done = (d for d in running.engine.placing.divisions if d.done.is_set())
+            paused_s += [d.drained_s + d.moved_s for d in done]
     return found
 
 
