@@ -531,8 +531,8 @@ PARTS: dict[str, Callable[[Any, bool], dict[str, Any]]] = {
     "schedule": schedule,
     "optimum": optimum,
     "hold": hold,
+    "machine": machine,  # on a Spark of its own, and there can be one at a time
     "moves": moves,
-    "machine": machine,
     "shuffles": shuffles,
     "exchange": exchange,
     "popularity": popularity,

@@ -169,6 +169,19 @@ def test_a_target_can_be_changed_and_processors_are_the_loops(
     assert running.summary.intervals > 0
 
 
+def test_another_master_is_refused_while_there_is_a_session(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Otherwise the topology would run elsewhere, and machines would be looked for in vain."""
+    own = spark.sparkContext.master
+    refused = f"a Spark session on '{re.escape(own)}' already.* cannot run on 'local\\[2\\]'"
+    with pytest.raises(InputError, match=refused):
+        sj.start(chain(100.0, 10, tmp_path / "out"), master="local[2]")
+    settings = {"machines.pool": "standalone", "machines.processors": 2, "machines.cores": 4}
+    with pytest.raises(InputError, match="cannot run on 'spark://"):
+        sj.start(chain(100.0, 10, tmp_path / "out"), max_processors=4, settings=settings)
+
+
 def test_without_a_target_nothing_is_controlled(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give max_sojourn or max_processors"):
         sj.start(chain(100.0, 10, tmp_path / "out"), spark=spark, advise=True)

@@ -65,6 +65,7 @@ def session(
     """A session that can run a query with that many slots."""
     own = False
     if spark is None:
+        _check_master(master)
         cache = Path.home() / ".cache" / "sojourn"
         java = find_java(os.environ, cache)
         os.environ.setdefault("JAVA_HOME", str(java.home))
@@ -97,6 +98,16 @@ def session(
     if own:
         warm_up(spark, 1)
     return spark
+
+
+def _check_master(asked: str | None) -> None:
+    """A process has one Spark, and Spark would silently use that, wherever it is."""
+    active = SparkContext._active_spark_context
+    if asked is not None and active is not None and active.master != asked:
+        raise InputError(
+            f"master: this process has a Spark session on {active.master!r} already, so the "
+            f"topology cannot run on {asked!r}; stop that session first, or give it as spark="
+        )
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
