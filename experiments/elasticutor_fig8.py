@@ -54,7 +54,7 @@ def run(lab: Lab) -> Finding:
         sync, hand = np.array([of[2:] for of in bars]).T
         axes.bar(names, sync, label="to synchronise")
         axes.bar(names, hand, bottom=sync, label="to hand over")
-        axes.set(ylabel="ms a shard", yscale="log")
+        axes.set(ylabel="ms a shard", ylim=(0, None))
         axes.legend()
 
     return Finding({"ms": found}, rows, verdict, bool(holds), draw)
