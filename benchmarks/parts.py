@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
@@ -21,6 +21,19 @@ def asked(doc: str | None, known: Sequence[str]) -> argparse.Namespace:
             parser.error(f"unknown part {name!r}; known: {', '.join(known)}")
     options.parts = sorted(options.parts or known, key=list(known).index)
     return options
+
+
+def each(
+    options: argparse.Namespace, run: Callable[[str], dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The results of all parts that were asked for, each told as it ends."""
+    results = {}
+    for name in options.parts:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        results[name] = run(name)
+        if not options.json:
+            print(f"{name}: {json.dumps(results[name], indent=2)}", flush=True)
+    return results
 
 
 def ended(results: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:

@@ -12,7 +12,7 @@ simulator lies within 20 % of Spark at every number of workers. Seconds with mor
 CPU stolen are left out.
 
 `fitted` says which values of these two settings would fit this machine best, by least squares of
-the logarithms over all parts that were run. The defaults are those of one such run, rounded.
+the logarithms over all parts that were run. The defaults are guesses until they are set by that.
 
 Ends with code 1 where a figure misses its bound.
 """
@@ -22,14 +22,13 @@ import itertools
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from machine import Steal
-from parts import asked, ended
+from parts import asked, each, ended
 from pyspark.sql import SparkSession
 
 import sojourn as sj
@@ -159,12 +158,7 @@ def main() -> None:
     """Run what is asked for."""
     options = asked(__doc__, list(KINDS))
     spark = functools.cache(lambda: session(None, "local[8]", 8, "tasks", 10))
-    results: dict[str, Any] = {}
-    for name in options.parts:
-        print(f"{name} …", file=sys.stderr, flush=True)
-        results[name] = part(name, spark(), options.quick)
-        if not options.json:
-            print(f"{name}: {json.dumps(results[name], indent=2)}", flush=True)
+    results = each(options, lambda name: part(name, spark(), options.quick))
     results["fitted"] = {**fitted(results), "missed": []}
     if not options.json:
         print(f"fitted: {json.dumps(results['fitted'], indent=2)}", flush=True)

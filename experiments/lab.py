@@ -22,7 +22,7 @@ import numpy as np
 from shapes import Shape
 
 import sojourn as sj
-from sojourn.confidence import student
+from sojourn.confidence import is_above, student
 from sojourn.control.controller import Record
 from sojourn.errors import TopologyFailed
 from sojourn.ports import QUANTILES, Samples, Sojourn
@@ -64,15 +64,9 @@ class Measured:
         return student(self.parts - 1) * self.error_s
 
     def slower_than(self, other: "Measured") -> bool:
-        """With 95 % confidence, by Welch's test."""
-        if min(self.parts, other.parts) < 2:
-            return False
+        """With 95 % confidence."""
         squares = self.error_s**2, other.error_s**2
-        if not sum(squares):
-            return self.mean_s > other.mean_s
-        shares = squares[0] ** 2 / (self.parts - 1) + squares[1] ** 2 / (other.parts - 1)
-        freedom = math.floor(sum(squares) ** 2 / shares + 1e-9)
-        return self.mean_s - other.mean_s > student(freedom) * math.sqrt(sum(squares))
+        return is_above(self.mean_s - other.mean_s, squares, (self.parts, other.parts))
 
 
 @dataclass

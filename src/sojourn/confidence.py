@@ -24,16 +24,24 @@ def half_width(values: Sequence[float]) -> float:
     return student(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def is_above(gain: float, squares: Sequence[float], counts: Sequence[int]) -> bool:
+    """Whether one mean is above another with 95 % confidence, by Welch's test, as the variances
+    need not be equal: from the difference, and the square of the standard error and the number of
+    values of each."""
+    if min(counts) < 2:
+        return False
+    if not sum(squares):
+        return gain > 0
+    parts = (square**2 / (count - 1) for square, count in zip(squares, counts, strict=True))
+    freedom = math.floor(sum(squares) ** 2 / sum(parts) + 1e-9)
+    return gain > student(freedom) * math.sqrt(sum(squares))
+
+
 def differ(before: Sequence[float], after: Sequence[float]) -> int:
-    """1 if the mean has risen, -1 if it has fallen, 0 if that cannot be told, by a two-sample
-    t-test at 5 % (Welch's, as the variances need not be equal)."""
-    if min(len(before), len(after)) < 2:
+    """1 if the mean has risen, -1 if it has fallen, 0 if that cannot be told."""
+    counts = len(before), len(after)
+    if min(counts) < 2:
         return 0
     squares = [statistics.variance(of) / len(of) for of in (before, after)]
     gain = statistics.fmean(after) - statistics.fmean(before)
-    if not sum(squares):
-        return (gain > 0) - (gain < 0)
-    parts = (s * s / (len(of) - 1) for s, of in zip(squares, (before, after), strict=True))
-    freedom = math.floor(sum(squares) ** 2 / sum(parts) + 1e-9)
-    sure = abs(gain) > student(freedom) * math.sqrt(sum(squares))
-    return ((gain > 0) - (gain < 0)) if sure else 0
+    return is_above(gain, squares, counts) - is_above(-gain, squares, counts)

@@ -1,7 +1,7 @@
 """Directed graphs as mappings from a vertex to its receivers: which vertices reach each other.
 Used by the traffic equations and wherever a topology is checked."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 def groups(onward: Mapping[str, Iterable[str]]) -> list[list[str]]:
@@ -38,6 +38,20 @@ def groups(onward: Mapping[str, Iterable[str]]) -> list[list[str]]:
                         group.append(open_path.popitem()[0])
                     found.append(group[::-1])
     return found[::-1]
+
+
+def reached(
+    start: str, onward: Mapping[str, Iterable[str]], closed: Collection[str] = ()
+) -> list[str]:
+    """All vertices that a vertex reaches, but none that is closed or lies only behind such."""
+    found: dict[str, None] = {}
+    ahead = list(onward[start])
+    while ahead:
+        vertex = ahead.pop()
+        if vertex not in found and vertex not in closed:
+            found[vertex] = None
+            ahead += onward[vertex]
+    return list(found)
 
 
 def is_loop(group: Sequence[str], onward: Mapping[str, Iterable[str]]) -> bool:

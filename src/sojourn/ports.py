@@ -187,11 +187,6 @@ class Parallelism:
     parts: Mapping[str, int]
     in_flight: int | None = None
 
-    @property
-    def tasks(self) -> int:
-        """Of operators and sources."""
-        return sum(self.processors.values()) + sum(self.parts.values())
-
 
 class Trial(Protocol):
     """An application that runs to be measured."""

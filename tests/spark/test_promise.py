@@ -173,7 +173,7 @@ def test_another_master_is_refused_while_there_is_a_session(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Otherwise the topology would run elsewhere, and machines would be looked for in vain."""
-    own = spark.sparkContext.master
+    own = str(spark.sparkContext.master)
     refused = f"a Spark session on '{re.escape(own)}' already.* cannot run on 'local\\[2\\]'"
     with pytest.raises(InputError, match=refused):
         sj.start(chain(100.0, 10, tmp_path / "out"), master="local[2]")

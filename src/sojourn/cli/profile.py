@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sojourn.chains import contracted
 from sojourn.cli.app import load_topology
 from sojourn.errors import InputError
 from sojourn.units import format_duration, parse_duration
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from sojourn.profiler.trial import Method, Proposal
     from sojourn.topology import Topology
 
-METHODS = ("threshold", "stela")
+METHODS = ("guided", "threshold", "stela")
 _KINDS = ("proportional", "workload", "logic")
 
 
@@ -45,7 +46,7 @@ def profile(
         typer.Option(help="OPERATOR=proportional, workload or logic; may be repeated."),
     ] = None,
     compare: Annotated[
-        str | None, typer.Option(help="Other methods to compare with: threshold,stela.")
+        str | None, typer.Option(help="Other methods to compare with: guided,threshold,stela.")
     ] = None,
     engine: Annotated[str, typer.Option(help="spark or simulator.")] = "spark",
     service: Annotated[Path | None, typer.Option(help="Service times, for the simulator.")] = None,
@@ -87,7 +88,7 @@ def profile(
     for app in apps:
         topology = load_topology(app)
         topology.check()
-        shape = Shape.of(topology, _kinds(kind or []))
+        shape = Shape.of(contracted(topology), _kinds(kind or []))
         platform = _platform(topology, engine, service, machines, cores, master, seed)
         found = Profiling(topology, shape, platform, limits, how, out / topology.name)
         results[topology.name] = found.run(small, others)
@@ -121,14 +122,17 @@ class Profiling:
     def run(self, small: float, others: Sequence[str]) -> dict[str, Any]:
         """Run stepwise profiling, and others for as many rounds. Returns all that was found."""
         from sojourn.profiler.baselines import stela, threshold
-        from sojourn.profiler.stepwise import stepwise
+        from sojourn.profiler.guided import guided
+        from sojourn.profiler.stepwise import Found, stepwise
 
         self._run("stepwise", stepwise(self.shape, self.limits, small, self.found))
         rounds = max(1, len(self.rounds["stepwise"]) - 2)  # the first two try no parallelism
         scalable = [name for name in self.shape.operators if name not in self.shape.single]
         ones = self.shape.ones()
         for name in others:
-            if name == "threshold":
+            if name == "guided":
+                self._run(name, guided(self.shape, self.limits, small, Found()))
+            elif name == "threshold":
                 self._run(name, threshold(ones, rounds, scalable))
             else:
                 receivers, machines = self.shape.receivers, self.platform.machines
@@ -140,23 +144,25 @@ class Profiling:
             "rounds": {name: [asdict(r) for r in of] for name, of in self.rounds.items()},
         }
 
-    def _run(self, name: str, method: "Method") -> "Parallelism":
+    def _run(self, name: str, method: "Method") -> None:
         from sojourn.cli.profilefile import kept, read_rounds
         from sojourn.profiler.rounds import run
         from sojourn.profiler.trial import Proposal
 
         path = self.out / f"{name}.jsonl"
         known = list(read_rounds(path))
+        rounds: list[Round] = []
 
         def told(event: "Proposal | Round") -> None:
             if isinstance(event, Proposal):
                 typer.echo(f"{name}: {_tasks(event.parallelism)}: {event.why} …", err=True)
                 return
-            if event.number > len(known):
-                kept(path, event)
+            rounds.append(event)
+            if rounds != known[: len(rounds)]:
+                kept(path, rounds)
             typer.echo(f"{name}: {_line(event)}", err=True)
 
-        result, self.rounds[name] = run(
+        _, self.rounds[name] = run(
             method,
             self.platform,
             self.shape.sources,
@@ -164,7 +170,6 @@ class Profiling:
             [(r.proposal, r.measured) for r in known],
             told,
         )
-        return result
 
     def _write(self) -> None:
         from sojourn.cli.profilefile import written
@@ -211,7 +216,7 @@ class Profiling:
             if name != "stepwise":
                 last = rounds[-1].measured.throughput
                 gain = best.measured.throughput / last - 1
-                lines.append(f"That is {gain:+.1%} over {name}, in as many rounds.")
+                lines.append(f"That is {gain:+.1%} over {name}, which took {len(rounds)} rounds.")
         lines.append(f"The profile is in {self.out / 'profile.yaml'}.")
         return "\n".join(lines)
 

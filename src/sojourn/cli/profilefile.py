@@ -3,20 +3,18 @@ file has it, and the parallelism that was found. Rounds are kept as they end, on
 profiling that was interrupted goes on."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from sojourn.cli.section import read_section
+from sojourn import durable
 from sojourn.errors import InputError
 from sojourn.ports import Parallelism
 from sojourn.profiler.rounds import Round
 from sojourn.profiler.trial import Measured, Proposal, Seen, Verdict
-from sojourn.topology import Topology
-from sojourn.units import parse_whole
 
 
 def written(path: Path, operators: Mapping[str, Any], profile: Mapping[str, Any]) -> None:
@@ -28,28 +26,15 @@ def written(path: Path, operators: Mapping[str, Any], profile: Mapping[str, Any]
     path.write_text(text, encoding="utf-8")
 
 
-def read_processors(path: Path, topology: Topology) -> dict[str, int]:
-    """The processors that a profile found for the operators of a topology."""
-    top = read_section(path, "a profile, as `sojourn profile` writes it")
-    if "profile" not in top.value:
-        top.fail("has no profile; make one with `sojourn profile`")
-    found = top.section("profile").section("processors")
-    processors = {name: found.number(name, parse_whole, above=0) for name in found.value}
-    for name in topology.operators:
-        if name not in processors:
-            found.fail(f"lacks operator {name!r} of topology {topology.name!r}; profile it anew")
-    return {name: int(processors[name]) for name in topology.operators}
-
-
-def kept(path: Path, of: Round) -> None:
-    """Keep a round."""
+def kept(path: Path, rounds: Sequence[Round]) -> None:
+    """Keep all rounds so far; whoever ends it, the file is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(of)) + "\n")
+    lines = "".join(json.dumps(asdict(of)) + "\n" for of in rounds)
+    durable.write(path, lines.encode())
 
 
 def read_rounds(path: Path) -> Iterator[Round]:
-    """The rounds of an earlier run, as far as they were written."""
+    """The rounds of an earlier run."""
     if not path.exists():
         return
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

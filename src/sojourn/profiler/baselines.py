@@ -11,6 +11,7 @@ not show congestion. Here an operator is congested if it is busy for more than 8
 
 from collections.abc import Collection, Mapping, Sequence
 
+from sojourn.graph import reached
 from sojourn.ports import Parallelism
 from sojourn.profiler.trial import Measured, Method, Proposal, Verdict, enhanced, measured
 
@@ -70,7 +71,7 @@ def projected(
         grown = (tasks[name] + 1) / tasks[name]
         tasks[name] += 1
         # It can do so much more now. What is behind it gets more, until another one is full.
-        for other in _behind(name, receivers):
+        for other in reached(name, receivers):
             busy[other] = busy.get(other, 0.0) * grown
         busy[name] /= grown
     return more
@@ -83,24 +84,7 @@ def effective(
     congested in the way."""
     ends = [n for n in receivers if not receivers[n] and n in seen.seen]
     total = sum(seen.seen[n].served for n in ends)
-    reached: set[str] = set()
-    ahead = list(receivers[name])
-    while ahead:
-        one = ahead.pop()
-        if one in reached or busy.get(one, 0.0) > BUSY:
-            continue
-        reached.add(one)
-        ahead += receivers[one]
-    own = sum(seen.seen[n].served for n in ends if n in reached or n == name)
+    full = [n for n, share in busy.items() if share > BUSY]
+    free = reached(name, receivers, full)
+    own = sum(seen.seen[n].served for n in ends if n in free or n == name)
     return own / total if total else 0.0
-
-
-def _behind(name: str, receivers: Mapping[str, Sequence[str]]) -> set[str]:
-    found: set[str] = set()
-    ahead = list(receivers[name])
-    while ahead:
-        one = ahead.pop()
-        if one not in found:
-            found.add(one)
-            ahead += receivers[one]
-    return found

@@ -3,7 +3,7 @@ A small stream tells how long operators take at least and how much they pass on;
 that into ratios of tasks. Pure."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,9 +95,3 @@ def ratios(
 def _reduced(counts: Mapping[str, int]) -> dict[str, int]:
     divisor = math.gcd(*counts.values()) if counts else 1
     return {name: count // divisor for name, count in counts.items()}
-
-
-def slowest(names: Collection[str], features: Mapping[str, Feature]) -> float:
-    """The most source tuples a second that one task of each could carry."""
-    loads = [features[n].least_s * features[n].visits for n in names]
-    return 1 / max(loads) if loads and max(loads) > 0 else math.inf

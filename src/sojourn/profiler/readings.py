@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sojourn.confidence import differ, half_width
+from sojourn.errors import TopologyFailed
 from sojourn.ports import Sample, Samples, Trial
 from sojourn.profiler.trial import Measured, Seen
 
@@ -100,9 +101,9 @@ def summed(
     """All samples of a trial as one."""
     sojourns = [part.sojourn for part in parts if part.sojourn is not None]
     count = sum(sojourn.count for sojourn in sojourns)
-    latency_s = (
-        sum(sojourn.mean_s * sojourn.count for sojourn in sojourns) / count if count else math.inf
-    )
+    if not count:
+        raise TopologyFailed(f"no tuple was completed in {len(parts)} readings of a trial")
+    latency_s = sum(sojourn.mean_s * sojourn.count for sojourn in sojourns) / count
     names = [name for name in parts[0].vertices if name not in sources]
     seen = {name: _seen([part.vertices[name] for part in parts]) for name in names}
     return Measured(tuple(readings), latency_s, seen, waiting)

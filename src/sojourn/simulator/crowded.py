@@ -55,12 +55,12 @@ class _Task:
 class _Machine:
     """Cores that busy workers share evenly. Its clock runs as fast as each of them gets on."""
 
-    __slots__ = ("clock_s", "cores", "due_s", "jobs", "since_s", "used_s")
+    __slots__ = ("clock_s", "cores", "due_s", "jobs", "since_s")
 
     def __init__(self, cores: float) -> None:
         self.cores = cores
         self.jobs: list[tuple[float, int, _Task]] = []  # when they are done, by its clock
-        self.clock_s = self.since_s = self.used_s = 0.0
+        self.clock_s = self.since_s = 0.0
         self.due_s = _INFINITE
 
     def begin(self, now_s: float, number: int, task: _Task) -> None:
@@ -80,7 +80,6 @@ class _Machine:
         busy = len(self.jobs)
         passed_s = now_s - self.since_s
         self.clock_s += passed_s if busy <= self.cores else passed_s * self.cores / busy
-        self.used_s += passed_s * min(busy, self.cores)
         self.since_s = now_s
 
     def _plan(self, now_s: float) -> None:
@@ -384,12 +383,9 @@ class CrowdedEngine:
     # what was seen
 
     def waiting(self) -> float:
-        """Messages in the queues before sources; without a rate, without end."""
-        return sum(source.there(self.now_s) for source in self.sources)
-
-    def busy_cores(self) -> list[float]:
-        """CPU time that each machine has used in all, without what its workers always cost."""
-        return [machine.used_s for machine in self.machines]
+        """Messages in the queues before sources. Where there are always some, none is counted."""
+        paced = (source for source in self.sources if source.rate is not None)
+        return sum(source.there(self.now_s) for source in paced)
 
     def samples(self) -> Samples:
         """What happened since the last call."""

@@ -6,14 +6,14 @@ import heapq
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sojourn.chains import contracted
-from sojourn.graph import groups, is_loop
+from sojourn.graph import groups, is_loop, reached
 from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn, scv_of
 from sojourn.pressure import QueueWatch, RateWatch
 from sojourn.settings import EngineSettings, SimulatorSettings, knobs_of
@@ -123,7 +123,7 @@ class SimulatedEngine:
         }
         self.order = [g for g in groups(onward) if g[0] in self.stations]
         self.looping = [is_loop(group, onward) for group in self.order]
-        self.reached = {name: _reached(name, onward) for name in topology.sources}
+        self.reached = {name: reached(name, onward) for name in topology.sources}
         self.inboxes = {name: Inbox() for name in self.stations}
         self.arrivals = {
             name: Arrivals(load, self.rngs[name]) for name, load in workload.sources.items()
@@ -530,18 +530,6 @@ def _in_quanta(settings: SimulatorSettings) -> SimulatorSettings:
         if knob.kind == "duration" and (value := getattr(settings, name)) is not None
     }
     return replace(settings, **found)
-
-
-def _reached(name: str, onward: Mapping[str, list[str]]) -> list[str]:
-    """All vertices that tuples of a vertex reach."""
-    found: dict[str, None] = {}
-    ahead = list(onward[name])
-    while ahead:
-        vertex = ahead.pop()
-        if vertex not in found:
-            found[vertex] = None
-            ahead += onward[vertex]
-    return list(found)
 
 
 def _senders(topology: Topology) -> dict[str, set[str]]:

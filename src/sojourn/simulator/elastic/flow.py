@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from sojourn.placement.loads import MEMORY_S
 from sojourn.simulator.elastic.job import Setup, summed
-from sojourn.simulator.elastic.placing import Move, Placing
+from sojourn.simulator.elastic.placing import Move, Placing, repartition_s
 
 STEP_S = 0.01
 _LOOKS = 10  # steps between two looks at how long tuples take
@@ -230,10 +230,6 @@ class FlowRun:
                 del operator.leaving[core]
         return gone
 
-    def _local_s(self, operator: _Operator) -> float:
-        """How long a shard's state takes within a machine."""
-        return operator.keyed.shard_bytes / self.setup.costs.local_bytes_per_s
-
     def _senders(self, operator: _Operator) -> int:
         """The executors that send to an operator; generators are on every machine."""
         name = operator.keyed.behind
@@ -259,11 +255,8 @@ class FlowRun:
                 continue
             if pause.told_s == math.inf:
                 if operator.queue.max() < _DRAINED:
-                    given: dict[int, float] = {}  # seconds, by core
-                    for move in pause.moves:
-                        state_s = 0.0 if move.bytes else self._local_s(operator)
-                        given[move.source] = given.get(move.source, 0.0) + costs.each_s + state_s
-                    takes_s = costs.repartition_s(self._senders(operator), given)
+                    senders = self._senders(operator)
+                    takes_s = repartition_s(pause.moves, operator.keyed, costs, senders)
                     pause.told_s = self.now_s + takes_s
             elif self.now_s >= pause.told_s:
                 moved = np.array([move.shard for move in pause.moves])

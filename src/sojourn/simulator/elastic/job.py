@@ -1,7 +1,7 @@
 """What the paradigms are compared on: a job of keyed operators, the popularity of its keys, a
 cluster, and what things cost. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -95,11 +95,6 @@ class Costs:
     frame_bytes: float = 24.0
     max_queue: int = 10_000  # tuples that may wait at an executor
     period_s: float = 1.0  # between two decisions
-
-    def repartition_s(self, senders: int, given: Mapping[int, float]) -> float:
-        """From when an operator is drained until its shards are elsewhere, without what crosses:
-        each executor that gives some up takes so many seconds for that."""
-        return self.pause_s + senders * self.upstream_s + max(given.values(), default=0.0)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from sojourn.queueing.keyed import KeyedStation
 from sojourn.queueing.network import Network
 from sojourn.queueing.station import Station
 from sojourn.shards import shares_by_load
-from sojourn.simulator.elastic.job import Setup, Shares
+from sojourn.simulator.elastic.job import Costs, Keyed, Setup, Shares
 
 _LEAST = 1e-9  # tuples per second
 _AMPLE = 5.0  # times the service time: the target of a visit
@@ -40,6 +40,17 @@ class Move:
     source: int
     target: int
     bytes: float
+
+
+def repartition_s(moves: Sequence[Move], keyed: Keyed, costs: Costs, senders: int) -> float:
+    """From when an operator is drained until its shards are elsewhere, without what crosses. All
+    cores that give some up do so at once."""
+    state_s = keyed.shard_bytes / costs.local_bytes_per_s
+    given: dict[int, float] = {}  # seconds, by core
+    for move in moves:
+        takes_s = costs.each_s + (0.0 if move.bytes else state_s)
+        given[move.source] = given.get(move.source, 0.0) + takes_s
+    return costs.pause_s + senders * costs.upstream_s + max(given.values(), default=0.0)
 
 
 @dataclass

@@ -13,7 +13,7 @@ import numpy as np
 from sojourn.placement.loads import MEMORY_S
 from sojourn.simulator.elastic.flow import STEP_S, Outcome
 from sojourn.simulator.elastic.job import Setup, Shares
-from sojourn.simulator.elastic.placing import Move, Placing
+from sojourn.simulator.elastic.placing import Move, Placing, repartition_s
 
 _DRAWN = 4096  # shards that are drawn at once
 
@@ -133,11 +133,8 @@ class TupleRun:
     def _drained(self) -> None:
         assert self.pause is not None
         self.draining = False
-        given: dict[int, float] = {}  # seconds, by core
-        for move in self.pause[1]:
-            state_s = 0.0 if move.bytes else self.keyed.shard_bytes / self.costs.local_bytes_per_s
-            given[move.source] = given.get(move.source, 0.0) + self.costs.each_s + state_s
-        takes_s = self.costs.repartition_s(self.setup.cluster.machines, given)
+        machines = self.setup.cluster.machines
+        takes_s = repartition_s(self.pause[1], self.keyed, self.costs, machines)
         self._at(self.now_s + takes_s, "migrate")
 
     # decisions
