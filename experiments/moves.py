@@ -15,11 +15,13 @@ from lab import Lab
 import sojourn as sj
 from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.driver.machines import StandalonePool
+from sojourn.engine.spark.session import session, wait_for_slots
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.errors import TopologyFailed
 
 RATE, SLEEP_S = 50.0, 0.010
 CORES = 8  # of a machine
+_COME_S = 120.0
 WARM_S = 8.0  # in which every shard gets its state
 Times = tuple[float, float]
 """Milliseconds to synchronise a move, and from then on, for one shard, in the median."""
@@ -116,9 +118,12 @@ def on_machines(
     ):
         for _ in range(machines):
             cluster.add(CORES)
-        settings = {"paradigm": paradigm}
-        with sj.start(made, master=cluster.url, settings=settings) as started:
-            yield cluster, started
+        with session(None, cluster.url, machines * CORES, made.name, 10) as spark:
+            # All tasks fit on one machine: without this, whichever comes first may get them all.
+            wait_for_slots(spark, machines * CORES, _COME_S, lambda: False)
+            settings = {"paradigm": paradigm}
+            with sj.start(made, master=cluster.url, settings=settings) as started:
+                yield cluster, started
 
 
 def elastic(lab: Lab, size: int, shards: int, turns: int) -> dict[str, Times]:
