@@ -6,6 +6,7 @@ time, where busy workers share cores.
     compute   an operator that computes for 1 ms, with 1, 2, 4, 8, 16 and 32 workers
     sleep     one that sleeps for 5 ms
     nothing   one that does nothing, which shows what carrying a tuple costs
+    operators how long the operators of examples take, and how much they pass on, with few tuples
 
 As many tuples come as are taken. With `simulator.hopCpu` and `simulator.taskShare` as they are, the
 simulator lies within 20 % of Spark at every number of workers. Seconds with more than 5 % of the
@@ -22,9 +23,11 @@ import itertools
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from machine import Steal
@@ -41,6 +44,7 @@ from sojourn.simulator.workload import OperatorLoad, Workload
 TASKS = (1, 2, 4, 8, 16, 32)
 WITHIN = 0.2
 CORES = os.cpu_count() or 1
+FEW = 50.0  # tuples a second
 
 
 def compute(n: int) -> list[int]:
@@ -108,8 +112,10 @@ def on_spark(spark: SparkSession, kind: str, tasks: int, seconds: int) -> dict[s
     }
 
 
-def simulated(kind: str, tasks: int, settings: SimulatorSettings) -> float:
-    """The same in virtual time."""
+def simulated(
+    kind: str, tasks: int, settings: SimulatorSettings, seconds: tuple[float, float] = (0.5, 2.0)
+) -> float:
+    """The same in virtual time, from one moment to another."""
     engine = CrowdedEngine(
         topology(kind, tasks),
         Workload({"work": KINDS[kind][1]}),
@@ -118,9 +124,9 @@ def simulated(kind: str, tasks: int, settings: SimulatorSettings) -> float:
         cores=CORES,
         in_flight=1000,
     )
-    engine.advance(0.5)
+    engine.advance(seconds[0])
     engine.samples()
-    engine.advance(2.0)
+    engine.advance(seconds[1])
     work = engine.samples().vertices["work"]
     return work.served / work.interval_s
 
@@ -138,14 +144,52 @@ def part(kind: str, spark: SparkSession, quick: bool) -> dict[str, Any]:
     return {"runs": runs, "missed": missed}
 
 
+def examples() -> dict[str, sj.Topology]:
+    """Those that are profiled, with few tuples."""
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+    import patterns
+    import tsa
+    import wc
+
+    few = patterns.Settings(rate=FEW)
+    return {
+        "linear": patterns.linear(few),
+        "diamond": patterns.diamond(replace(few, depth=1)),
+        "star": patterns.star(few),
+        "wc": wc.designed("wc", rate=FEW),
+        "swc": wc.designed("swc", rate=FEW),
+        "tsa": tsa.topology(rate=FEW),
+    }
+
+
+def operators(spark: SparkSession, quick: bool) -> dict[str, Any]:
+    """Microseconds that a tuple takes in each operator, and what it makes of it."""
+    found: dict[str, Any] = {}
+    for name, made in examples().items():
+        with sj.start(made, spark=spark) as running:
+            running.engine.hub.wait(lambda: False, 5.0)
+            running.samples()
+            running.engine.hub.wait(lambda: False, 5.0 if quick else 20.0)
+            seen = running.samples().vertices
+        found[name] = {
+            operator: {
+                "us": round((seen[operator].service_s or math.nan) * 1e6, 1),
+                "emits": {e: n / seen[operator].served for e, n in seen[operator].emitted.items()},
+            }
+            for operator in made.operators
+        }
+    return {"found": found, "missed": []}
+
+
 def fitted(results: dict[str, Any]) -> dict[str, float]:
     """The settings that would fit best."""
 
     def off(hop_us: float, share: float) -> float:
         settings = replace(SimulatorSettings(), hop_cpu_s=hop_us / 1e6, task_share=share)
         return sum(
-            math.log(simulated(kind, run["tasks"], settings) / run["per_second"]) ** 2
+            math.log(simulated(kind, run["tasks"], settings, (0.1, 0.4)) / run["per_second"]) ** 2
             for kind, found in results.items()
+            if kind in KINDS
             for run in found["runs"]
         )
 
@@ -156,11 +200,20 @@ def fitted(results: dict[str, Any]) -> dict[str, float]:
 
 def main() -> None:
     """Run what is asked for."""
-    options = asked(__doc__, list(KINDS))
-    spark = functools.cache(lambda: session(None, "local[8]", 8, "tasks", 10))
-    results = each(options, lambda name: part(name, spark(), options.quick))
-    results["fitted"] = {**fitted(results), "missed": []}
-    if not options.json:
+    options = asked(__doc__, [*KINDS, "operators"])
+    spark = functools.cache(lambda: session(None, "local[16]", 16, "tasks", 10))
+
+    def run(name: str) -> dict[str, Any]:
+        return (
+            part(name, spark(), options.quick)
+            if name in KINDS
+            else operators(spark(), options.quick)
+        )
+
+    results = each(options, run)
+    if results.keys() & KINDS.keys():
+        results["fitted"] = {**fitted(results), "missed": []}
+    if "fitted" in results and not options.json:
         print(f"fitted: {json.dumps(results['fitted'], indent=2)}", flush=True)
     ended(results, options.json)
 

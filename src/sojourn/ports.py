@@ -211,6 +211,9 @@ class Platform(Protocol):
     def trial(self, parallelism: Parallelism, rate: float | None) -> AbstractContextManager[Trial]:
         """Run the application; it ends with the context."""
 
+    def close(self) -> None:
+        """End all that it started."""
+
 
 def machines_within(asked: int, least: int, most: int | None) -> int:
     """How many machines there should be when some are asked for: at most as many as allowed, but

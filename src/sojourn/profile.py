@@ -1,20 +1,28 @@
-"""The composition root of profiling: methods on Spark, or on machines in virtual time. Called by
-`sojourn profile`.
+"""The composition root of profiling: methods one after the other on a platform, which is Spark or
+machines in virtual time. Called by `sojourn profile` and by experiments.
 
 On Spark, a trial is a run of its own, with a sample of what the sources give and with sinks that
 keep nothing, so that no result of a trial is taken for one. The sample is repeated for as long as
 the trial lasts."""
 
+import contextlib
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn import sinks
+from sojourn import durable, sinks
 from sojourn.errors import InputError
-from sojourn.ports import Parallelism, Sample, Samples
+from sojourn.ports import Parallelism, Platform, Sample, Samples
+from sojourn.profiler.baselines import stela, threshold
+from sojourn.profiler.capability import Best, Limits
+from sojourn.profiler.guided import guided
+from sojourn.profiler.readings import Reading
+from sojourn.profiler.rounds import Round, run
+from sojourn.profiler.stepwise import Found, Shape, stepwise
+from sojourn.profiler.trial import Method, Progress, Proposal
 from sojourn.settings import ControlSettings, EngineSettings
 from sojourn.sources import Pace, Source
 from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology
@@ -24,7 +32,78 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SAMPLE, SAMPLE_S = 10_000, 10.0  # values of each source that are recorded, and for how long
+METHODS = ("guided", "stepwise")
+BASELINES = ("threshold", "stela")
+FIRST = 2  # rounds that look at the application, not at a parallelism
 _LOOK_S = 0.1
+_SLOTS = 100  # of a session on this machine; those that are free cost nothing
+_MOST_LEFT = 15  # rounds, where a method does not say how many it takes
+
+
+@dataclass
+class Profiling:
+    """Methods on a platform, one after the other, and what they found."""
+
+    shape: Shape
+    platform: Platform
+    limits: Limits
+    how: Reading
+    small: float  # messages a second in the first step
+    found: dict[str, Found] = field(default_factory=dict)
+    rounds: dict[str, list[Round]] = field(default_factory=dict)
+    best: dict[str, Best] = field(default_factory=dict)
+
+    def run(
+        self,
+        methods: Sequence[str],
+        known: Callable[[str], Iterable[Round]] = lambda _method: (),
+        told: Callable[[str, "Proposal | Progress | Round"], None] = lambda _method, _event: None,
+    ) -> None:
+        """Run these methods. Those to compare with get as many rounds as the first one took."""
+        for name in methods:
+            before = [(of.proposal, of.measured) for of in known(name)]
+
+            def heard(event: "Proposal | Progress | Round", name: str = name) -> None:
+                told(name, event)
+
+            method = self._method(name, self.most_rounds(name))
+            _, self.rounds[name] = run(
+                method, self.platform, self.shape.sources, self.how, before, heard
+            )
+            last = self.rounds[name][-1]
+            self.best[name] = (
+                self.found[name].best[-1]
+                if name in self.found
+                else Best(last.proposal.parallelism, last.measured)
+            )
+
+    def tried(self, name: str) -> list[Round]:
+        """The rounds that try a parallelism."""
+        return self.rounds[name][FIRST if name in METHODS else 0 :]
+
+    def most_rounds(self, name: str) -> int:
+        """About the most rounds that a method takes."""
+        if name in METHODS:
+            return FIRST + _MOST_LEFT
+        first = next(iter(self.rounds), None)
+        return _MOST_LEFT if first is None else max(1, len(self.tried(first)))
+
+    def _method(self, name: str, rounds: int) -> Method:
+        shape, limits = self.shape, self.limits
+        scalable = [operator for operator in shape.operators if operator not in shape.single]
+        match name:
+            case "stepwise":
+                self.found[name] = Found()
+                return stepwise(shape, limits, self.small, self.found[name])
+            case "guided":
+                self.found[name] = Found()
+                return guided(shape, limits, self.small, self.found[name])
+            case "threshold":
+                return threshold(shape.ones(), rounds, scalable)
+            case "stela":
+                machines = self.platform.machines
+                return stela(shape.ones(), rounds, scalable, shape.receivers, machines)
+        raise InputError(f"there is no method {name!r}; known: {', '.join((*METHODS, *BASELINES))}")
 
 
 class Repeated(Source[Any]):
@@ -42,11 +121,13 @@ class Repeated(Source[Any]):
             yield self.values[number % len(self.values)], number + self.parts
 
 
-def recorded(source: Source[Any], most: int = SAMPLE, seconds: float = SAMPLE_S) -> list[Any]:
-    """The first values of a source, as many as it gives in a while."""
+def recorded(
+    source: Source[Any], position: Any = None, most: int = SAMPLE, seconds: float = SAMPLE_S
+) -> list[Any]:
+    """The first values of a source from a position on, as many as it gives in a while."""
     until_s = time.monotonic() + seconds
     found = []
-    for value, _ in source.read(None):
+    for value, _ in source.read(position):
         found.append(value)
         if len(found) == most or time.monotonic() > until_s:
             break
@@ -86,6 +167,18 @@ def in_parts(
 def part_of(name: str, part: int) -> str:
     """The vertex that a part of a source is."""
     return name if part == 0 else f"{name}.part{part + 1}"
+
+
+def positions_in(checkpoint: Path) -> dict[str, Any]:
+    """Where the sources of a run stand, by its last commit. The run may go on meanwhile."""
+    from sojourn.engine.driver.record import last_record
+    from sojourn.engine.worker import values
+
+    if not (checkpoint / "sojourn").is_dir():
+        raise InputError(f"checkpoint {checkpoint}: is none; give that of a run")
+    durable.private_directory(checkpoint / "sojourn")  # nobody else can have written it
+    parts = last_record(checkpoint).parts
+    return {part.vertex: values.loads(part.position)[0] for part in parts if part.position}
 
 
 def _nothing(_value: Any) -> None:
@@ -143,7 +236,9 @@ def _together(name: str, parts: Sequence[Sample]) -> Sample:
 
 @dataclass
 class SparkPlatform:
-    """Trials on Spark, on a master or in a session; `samples` are recorded once."""
+    """Trials on Spark, in a session; without one, in a session of its own on a master, until it is
+    closed. `samples` are recorded once: with the `checkpoint` of a run, from where that stands, and
+    else from the beginning."""
 
     topology: Topology
     machines: int
@@ -152,17 +247,27 @@ class SparkPlatform:
     spark: "SparkSession | None" = None
     settings: EngineSettings = field(default_factory=EngineSettings)
     samples: dict[str, list[Any]] = field(default_factory=dict)
+    checkpoint: Path | None = None
+    closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __post_init__(self) -> None:
+        positions = {} if self.checkpoint is None else positions_in(self.checkpoint)
         for name, spec in self.topology.sources.items():
             if name not in self.samples:
-                self.samples[name] = recorded(spec.source)
+                at = positions.get(name)
+                self.samples[name] = recorded(spec.source, at) or recorded(spec.source)
             if not self.samples[name]:
                 raise InputError(f"source {name!r}: gives nothing, so there is nothing to try")
 
-    @contextmanager
+    @contextlib.contextmanager
     def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator[SparkTrial]:
         """Run the application until the context ends."""
+        if self.spark is None:
+            from sojourn.engine.spark.session import session
+
+            master = self.master or f"local[{_SLOTS}]"
+            self.spark = session(None, master, _SLOTS, self.topology.name, self.settings.batch_s)
+            self.closing.callback(self.spark.stop)
         made = in_parts(self.topology, self.samples, parallelism, rate)
         settings = replace(self.settings, batch_s=3600.0, drain_s=_LOOK_S)
         if parallelism.in_flight is not None:
@@ -170,7 +275,9 @@ class SparkPlatform:
             executors = sum(spec.executors for spec in made.operators.values())
             each = max(1, parallelism.in_flight // max(1, executors))
             settings = replace(settings, max_queue=each, max_bundle=min(each, settings.max_bundle))
-        with Running(
-            made, settings, ControlSettings(), master=self.master, spark=self.spark
-        ) as running:
+        with Running(made, settings, ControlSettings(), spark=self.spark) as running:
             yield SparkTrial(running, parallelism.parts)
+
+    def close(self) -> None:
+        """End the session, if it is the platform's own."""
+        self.closing.close()

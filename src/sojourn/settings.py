@@ -344,6 +344,21 @@ class ControlSettings(_Checked):
         least=60.0,
     )
 
+    stale_after_s: float = _knob(
+        "profile.after",
+        "duration",
+        60.0,
+        "How long messages must wait, or tuples take too long, until a profile is said to hold no "
+        "more.",
+        least=1.0,
+    )
+    stale_waiting: int = _knob(
+        "profile.maxWaiting",
+        "count",
+        1000,
+        "Messages before the sources above which a profile may hold no more.",
+    )
+
     pool: str = _knob(
         "machines.pool",
         "local|standalone|spark",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
 from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
 from sojourn.control.journal import check_new
-from sojourn.control.loop import ControlLoop, Listener
+from sojourn.control.loop import ControlLoop, Listener, Stale
 from sojourn.control.negotiator import Begin, Negotiator, in_a_thread
 from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed, check_options
@@ -141,7 +141,8 @@ class Running:
     `stop`.
 
     The loop changes nothing before `act_after_s` and tells `listeners` of every tick. `watch` is a
-    file of settings, whose changes it applies, and a function that reads all settings anew.
+    file of settings, whose changes it applies, and a function that reads all settings anew. `stale`
+    may say of an interval why the profile that the topology started with holds no more.
     `engine` and `loop` are its inner parts, for benchmarks; they may change with any version."""
 
     def __init__(
@@ -158,6 +159,7 @@ class Running:
         act_after_s: float = 0.0,
         listeners: Iterable[Listener] = (),
         watch: tuple[Path, Callable[[], ControlSettings]] | None = None,
+        stale: Stale | None = None,
     ) -> None:
         from sojourn.engine.driver.engine import SparkEngine
         from sojourn.engine.driver.machines import pool_for
@@ -203,6 +205,7 @@ class Running:
                     act_after_s=act_after_s,
                     journal=None if journal is None else Path(journal),
                     paradigm=engine_settings.paradigm,
+                    stale=stale,
                 )
                 self._thread = threading.Thread(
                     target=self._control, name="sojourn-control", daemon=True
@@ -371,6 +374,7 @@ def control_loop(
     begin: Begin = in_a_thread,
     clock: Callable[[], float] = time.monotonic,
     paradigm: str = "elastic",
+    stale: Stale | None = None,
 ) -> ControlLoop:
     """The control loop of a topology on any engine, with the negotiator of its machines. Without a
     pool there is this machine alone. `begin` and `clock` are for engines in virtual time."""
@@ -384,6 +388,7 @@ def control_loop(
         act_after_s=act_after_s,
         journal=journal,
         clock=clock,
+        stale=stale,
     )
 
 

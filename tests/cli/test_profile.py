@@ -1,12 +1,23 @@
 """`sojourn profile` in virtual time: what it finds, keeps and goes on with, and what it refuses."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
+
+from sojourn.cli.app import load_topology
+from sojourn.cli.profile_view import LiveView
+from sojourn.cli.profilefile import read_profile
+from sojourn.errors import InputError
+from sojourn.ports import Parallelism
+from sojourn.profiler.rounds import Round
+from sojourn.profiler.trial import Measured, Progress, Proposal, Verdict
 
 ROOT = Path(__file__).parents[2]
 APP = f"{ROOT}/examples/patterns.py:linear"
@@ -27,20 +38,23 @@ def options(tmp_path: Path) -> list[str]:
 def test_a_profile_is_found_kept_and_gone_on_with(
     run: Run, tmp_path: Path, options: list[str]
 ) -> None:
-    shown = run("profile", APP, "--compare", "guided,threshold,stela", *options)
+    compare = ("--method", "stepwise", "--compare", "guided,threshold,stela")
+    plot = tmp_path / "rounds.png"
+    shown = run("profile", APP, *compare, *options, "--plot", plot)
     assert shown.code == 0, shown.err
+    assert plot.read_bytes().startswith(b"\x89PNG")
     assert "carries" in shown.out
     for name in ("guided", "threshold", "stela"):
         assert f" over {name}, which took " in shown.out
     folder = tmp_path / "out" / "linear"
     found = yaml.safe_load((folder / "profile.yaml").read_text(encoding="utf-8"))
     # Four cores have 6 ms of work for each tuple; op3 only waits.
-    assert 400 < found["profile"]["throughput"] < 680
+    assert 400 < float(found["profile"]["throughput"].removesuffix("/s")) < 680
     assert found["profile"]["processors"].keys() == {"op1", "op2", "op3"}
-    assert 3 < float(found["operators"]["op2"]["service"].removesuffix("ms")) < 5
+    assert 3 < float(found["operators"]["op2"]["service_time"].removesuffix("ms")) < 5
     rounds = (folder / "stepwise.jsonl").read_text(encoding="utf-8").splitlines()
     (folder / "stepwise.jsonl").write_text("\n".join(rounds[:3]) + "\n", encoding="utf-8")
-    again = run("profile", APP, "--json", *options)
+    again = run("profile", APP, "--json", "--method", "stepwise", *options)
     assert again.code == 0, again.err
     result = json.loads(again.out)["linear"]
     assert [json.loads(line) for line in rounds[:3]] == result["rounds"]["stepwise"][:3]
@@ -50,6 +64,7 @@ def test_a_profile_is_found_kept_and_gone_on_with(
 def test_rounds_of_something_else_are_tried_anew(
     run: Run, tmp_path: Path, options: list[str]
 ) -> None:
+    options += ["--method", "stepwise"]
     assert run("profile", APP, *options).code == 0
     path = tmp_path / "out" / "linear" / "stepwise.jsonl"
     before = path.read_text(encoding="utf-8")
@@ -72,10 +87,15 @@ def test_rounds_of_something_else_are_tried_anew(
     [
         (["--engine", "storm"], "--engine must be spark or simulator; got 'storm'"),
         (["--engine", "spark"], "--service FILE is needed with --engine simulator, and only there"),
-        (["--compare", "ds2"], "--compare must name guided or threshold or stela; got 'ds2'"),
+        (["--compare", "ds2"], "--compare must name some of guided, stepwise, threshold, stela"),
         (["--kind", "op1=odd"], "--kind must be OPERATOR=KIND"),
         (["--kind", "op9=logic"], "operator 'op9' is not in the topology"),
-        (["--machines", "0"], "--machines and --cores must be at least 1; got 0 and 2"),
+        (["--machines", "0"], "--machines must be whole numbers from 1 to 1000"),
+        (["--machines", "4..2"], "--machines must be whole numbers from 1 to 1000"),
+        (["--cores", "0"], "--factor and --cores at least 1"),
+        (["--method", "stela"], "--method must be guided or stepwise; got 'stela'"),
+        (["--placement", "odd"], "--placement must be round-robin or packed; got 'odd'"),
+        (["--target", "fast"], "--target"),
         (["--alpha", "2"], "--alpha above 0 and at most 1"),
         (["--slice", "0"], "slice must be above 0 and at most 1; got 0"),
     ],
@@ -90,3 +110,64 @@ def test_a_load_that_is_not_small_is_told(run: Run, options: list[str]) -> None:
     ended = run("profile", APP, *options, "--small", "1000")
     assert ended.code == 1
     assert "it does not keep up even with 1000 messages a second" in ended.err
+
+
+def test_a_profile_is_a_plan_and_has_service_times(
+    run: Run, tmp_path: Path, options: list[str]
+) -> None:
+    assert run("profile", APP, *options).code == 0
+    path = tmp_path / "out" / "linear" / "profile.yaml"
+    planned = run("plan", path, "--max-sojourn", "100ms")
+    assert planned.code == 0, planned.err
+    assert "op2" in planned.out
+    simulated = run(
+        *("simulate", APP, "--service", path, "--max-sojourn", "100ms", "--duration", "20s")
+    )
+    assert simulated.code == 0, simulated.err
+    profile = read_profile(path)
+    applied = profile.applied(load_topology(APP))
+    assert {n: s.processors for n, s in applied.operators.items()} == profile.processors
+    other = path.read_text(encoding="utf-8").replace("      op1:", "      op9:")
+    path.write_text(other, encoding="utf-8")
+    with pytest.raises(InputError, match="operator 'op9' is not in the topology 'linear'"):
+        read_profile(path).applied(load_topology(APP))
+    path.write_text("operators: {op1: {service_time: 2ms}}\n", encoding="utf-8")
+    with pytest.raises(InputError, match="is no profile"):
+        read_profile(path)
+
+
+def test_machines_for_a_throughput(run: Run, tmp_path: Path, options: list[str]) -> None:
+    plot = tmp_path / "machines.png"
+    shown = run(
+        *("profile", APP, *options, "--machines", "1,3", "--target", "500/s", "--plot", plot)
+    )
+    assert shown.code == 0, shown.err
+    # Two cores carry at most 333 a second, six at most 1000.
+    assert "500 tuples a second take 3 machines and " in shown.out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    never = run("profile", APP, *options, "--machines", "1,3", "--target", "5000/s")
+    assert "None of these carries 5000 tuples a second within the limit." in never.out
+
+
+def test_a_terminal_shows_each_trial_and_the_time_left() -> None:
+    console = Console(file=io.StringIO(), width=160, force_terminal=False)
+    view = LiveView(console)
+    profiling: Any = SimpleNamespace(most_rounds=lambda _method: 5)
+    parallelism = Parallelism({"op1": 2}, {"messages": 1})
+    proposal = Proposal("platform", parallelism, "the ratios")
+    seen = Measured((100.0, 110.0), 0.2, {})
+    view("guided", proposal, profiling)
+    view("guided", Progress(False, 5, 30, 1.0, 99.0), profiling)
+    console.print(view.render(5))
+    view("guided", Round(1, proposal, seen, Verdict(True, "more is carried")), profiling)
+    view("guided", proposal, profiling)
+    view("guided", Progress(True, 15, 20, 1.0, 99.0), profiling)
+    console.print(view.render(5))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "now: messages 1, op1 2 (the ratios): not steady yet, 99/s" in shown
+    assert "at least 25 s left of this trial" in shown
+    assert "105 ± 7.1/s" in shown
+    assert "kept" in shown
+    assert "reading 15 of 20" in shown
+    assert "about 5 s left of this trial" in shown
+    assert "left of this method" in shown

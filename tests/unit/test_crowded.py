@@ -8,6 +8,7 @@ import pytest
 
 import sojourn as sj
 from sojourn.errors import InputError
+from sojourn.placement.tasks import packed, round_robin
 from sojourn.ports import Samples
 from sojourn.settings import SimulatorSettings
 from sojourn.simulator.crowded import CrowdedEngine
@@ -161,6 +162,45 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 def test_every_task_needs_a_machine() -> None:
     with pytest.raises(InputError, match="each of 3 tasks needs one of 1 machines"):
-        ran(chain("work"), {"work": load(0.001)}, 1.0, cores=1, in_flight=1, places=[0, 0, 1])
+        ran(
+            chain("work"),
+            {"work": load(0.001)},
+            1.0,
+            cores=1,
+            in_flight=1,
+            place=lambda *_: [0, 0, 1],
+        )
     with pytest.raises(InputError, match="tuples under way must be bounded"):
         ran(chain("work"), {"work": load(0.001)}, 1.0, cores=1)
+
+
+def test_a_timer_emits_whatever_comes() -> None:
+    topology = chain("rank", "total")
+    for rate in (10.0, 1000.0):
+        _, samples = ran(
+            topology,
+            {"rank": load(0.0, "constant", gains={"total": 16.0}, every_s=0.5), "total": load(0.0)},
+            10.0,
+            cores=1,
+            rates={"in": rate},
+        )
+        assert samples.vertices["rank"].served == pytest.approx(9 * rate, rel=0.01)
+        assert samples.vertices["total"].arrivals == 18 * 16
+        # What a timer emits belongs to no tree: trees end where their tuples are taken in.
+        assert samples.sojourn is not None
+        assert samples.sojourn.count == pytest.approx(9 * rate, rel=0.01)
+
+
+def test_tasks_are_where_they_are_placed() -> None:
+    assert round_robin({"in": 1, "work": 4}, 2) == [0, 1, 0, 1, 0]
+    assert packed({"in": 1, "work": 4}, 2) == [0, 0, 0, 1, 1]
+    operators = {"work": load(0.001, "constant")}
+    apart, together = (
+        throughput(
+            ran(chain("work"), operators, 2.0, machines=2, cores=1, in_flight=100, place=place,
+                processors={"work": 2})[1]
+        )
+        for place in (lambda *_: [0, 0, 1, 0], lambda *_: [0, 1, 1, 0])
+    )  # fmt: skip
+    assert apart == pytest.approx(2000, rel=0.01)
+    assert together == pytest.approx(1000, rel=0.01)

@@ -58,8 +58,9 @@ def test_a_topology_to_be_tried() -> None:
 
 def test_a_sample_is_what_a_source_gives_first() -> None:
     source = words().sources["lines"].source
-    assert recorded(source, 3) == ["a b", "b", "a b"]
-    assert recorded(source, 10**9, 0.0) == ["a b"]
+    assert recorded(source, most=3) == ["a b", "b", "a b"]
+    assert recorded(source, 1, most=2) == ["b", "a b"]
+    assert recorded(source, most=10**9, seconds=0.0) == ["a b"]
     t = sj.Topology("empty")
     lines = t.source("lines", sj.sources.iterable(list))
     t.sink("out", sj.sinks.call(print), t.operator("split", str.split, lines))

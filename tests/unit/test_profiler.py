@@ -150,6 +150,9 @@ class Formula:
     costs: float = 0.02
     tried: list[tuple[Parallelism, float | None]] = field(default_factory=list)
 
+    def close(self) -> None:
+        """Nothing to end."""
+
     def does(self, p: Parallelism) -> float:
         tasks = {n: k / self.least_s[n] for n, k in p.processors.items()}
         busy = sum(self.least_s.values())

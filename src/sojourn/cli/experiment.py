@@ -14,7 +14,7 @@ import typer
 
 from sojourn.errors import InputError
 
-_PAPERS = ("drs_", "elasticutor_", "icdcs_")
+_PAPERS = ("drs_", "elasticutor_", "icdcs_", "profiling_")
 
 
 def experiment(

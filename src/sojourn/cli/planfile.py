@@ -21,6 +21,7 @@ class OperatorEntry:
     service_scv: float
     min_processors: int | None
     max_processors: int | None
+    cpu: float = 1.0  # share of the service time in which it computes; for `sojourn profile`
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class PlanFile:
 def read_plan_file(path: Path) -> PlanFile:
     """Read and check a file, or say which line is wrong and how."""
     top = read_section(path)
-    top.check_keys("name", "sources", "operators", "edges", "limits", "processors")
+    top.check_keys("name", "sources", "operators", "edges", "limits", "processors", "profile")
     sources = {
         name: entry.number("rate", parse_rate, above=0.0)
         for name, entry in top.entries("sources", "rate")
@@ -99,6 +100,7 @@ def read_plan_file(path: Path) -> PlanFile:
             "service_scv",
             "min_processors",
             "max_processors",
+            "cpu",
         )
     }
     for name in operators:
@@ -142,6 +144,7 @@ def _operator(entry: Section) -> OperatorEntry:
         service_scv=entry.number("service_scv", parse_number, default=1.0),
         min_processors=low,
         max_processors=high,
+        cpu=entry.number("cpu", parse_number, default=1.0),
     )
 
 

@@ -1,8 +1,9 @@
 """`sojourn profile`: how many processors each operator needs on a platform, found by measuring."""
 
+import contextlib
 import json
 import os
-import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,25 +13,32 @@ import typer
 
 from sojourn.chains import contracted
 from sojourn.cli.app import load_topology
+from sojourn.cli.sweep import check_plot
 from sojourn.errors import InputError
-from sojourn.units import format_duration, parse_duration
+from sojourn.units import parse_duration, parse_rate
 
 if TYPE_CHECKING:
-    from sojourn.ports import Parallelism, Platform
-    from sojourn.profiler.capability import Limits
-    from sojourn.profiler.readings import Reading
+    from sojourn.cli.profile_view import LineView, LiveView
+    from sojourn.ports import Platform
+    from sojourn.profile import Profiling
     from sojourn.profiler.rounds import Round
-    from sojourn.profiler.stepwise import Shape
-    from sojourn.profiler.trial import Method, Proposal
+    from sojourn.profiler.trial import Progress, Proposal
     from sojourn.topology import Topology
 
-METHODS = ("guided", "threshold", "stela")
 _KINDS = ("proportional", "workload", "logic")
+_MOST_MACHINES = 1000
 
 
 def profile(
     apps: Annotated[list[str], typer.Argument(help="APP.py[:name], one or several to compare.")],
     max_latency: Annotated[str, typer.Option(help="Tuples may take so long on average.")] = "500ms",
+    method: Annotated[
+        str, typer.Option(help="guided (led by the model) or stepwise (as in the paper).")
+    ] = "guided",
+    compare: Annotated[
+        str | None,
+        typer.Option(help="Methods to compare with: guided,stepwise,threshold,stela."),
+    ] = None,
     small: Annotated[
         float, typer.Option(help="Messages a second with which nothing waits.")
     ] = 20.0,
@@ -45,210 +53,207 @@ def profile(
         list[str] | None,
         typer.Option(help="OPERATOR=proportional, workload or logic; may be repeated."),
     ] = None,
-    compare: Annotated[
-        str | None, typer.Option(help="Other methods to compare with: guided,threshold,stela.")
-    ] = None,
     engine: Annotated[str, typer.Option(help="spark or simulator.")] = "spark",
     service: Annotated[Path | None, typer.Option(help="Service times, for the simulator.")] = None,
-    machines: Annotated[int, typer.Option(help="Machines of the platform.")] = 1,
+    machines: Annotated[
+        str, typer.Option(help="Machines; 2..14 or 2,4,8 shows how much each number carries.")
+    ] = "1",
     cores: Annotated[
         int | None, typer.Option(help="Cores of each; default: those of this machine.")
     ] = None,
+    placement: Annotated[
+        str, typer.Option(help="Where tasks go in the simulator: round-robin or packed.")
+    ] = "round-robin",
+    target: Annotated[
+        str | None, typer.Option(help="Say how many machines this takes, such as 6000/s.")
+    ] = None,
     master: Annotated[str | None, typer.Option(help="Spark master; local unless given.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Sample what comes where a run with this checkpoint is.")
+    ] = None,
     reading: Annotated[str, typer.Option(help="How long a reading lasts at least.")] = "1s",
     seed: Annotated[int, typer.Option(help="Of the simulator.")] = 0,
     out: Annotated[Path, typer.Option(help="Directory; the same command goes on there.")] = Path(
         "out/profile"
     ),
+    plot: Annotated[Path | None, typer.Option(help="Plot throughput per round here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Find how many processors each operator needs to carry the most load within a limit."""
+    from sojourn.cli.profile_view import LineView, LiveView, draw_required, draw_rounds
+    from sojourn.profile import Profiling
     from sojourn.profiler.capability import Limits
     from sojourn.profiler.readings import Reading
     from sojourn.profiler.stepwise import Shape
 
-    others = _methods(compare)
-    cores = cores or os.cpu_count() or 1
-    if engine not in ("spark", "simulator"):
-        raise InputError(f"--engine must be spark or simulator; got {engine!r}")
-    if (engine == "simulator") != (service is not None):
-        raise InputError("--service FILE is needed with --engine simulator, and only there")
-    if machines < 1 or cores < 1:
-        raise InputError(f"--machines and --cores must be at least 1; got {machines} and {cores}")
-    limits = Limits(
-        parse_duration(max_latency, "--max-latency"), alpha, factor, slice_, machines * cores
-    )
-    if not limits.latency_s > 0 or not 0 < alpha <= 1 or factor < 1 or not small > 0:
+    methods = _methods(method, compare)
+    cores = os.cpu_count() or 1 if cores is None else cores
+    counts = _machines(machines)
+    _check(engine, service, machines if len(counts) > 1 else "", placement)
+    limit_s = parse_duration(max_latency, "--max-latency")
+    if not limit_s > 0 or not 0 < alpha <= 1 or factor < 1 or not small > 0 or cores < 1:
         raise InputError(
-            "--max-latency and --small must be above 0, --alpha above 0 and at most 1, and "
-            f"--factor at least 1; got {max_latency}, {small:g}, {alpha:g} and {factor:g}"
+            "--max-latency and --small must be above 0, --alpha above 0 and at most 1, --factor "
+            f"and --cores at least 1; got {max_latency}, {small:g}, {alpha:g}, {factor:g} and "
+            f"{cores}"
         )
+    aim = None if target is None else parse_rate(target, "--target")
     how = Reading(seconds=parse_duration(reading, "--reading"))
-    results = {}
+    if plot is not None:
+        check_plot(plot)
+    shown = LiveView() if sys.stderr.isatty() and not as_json else LineView()
+    results: dict[str, Any] = {}
+    drawn: dict[str, Profiling] = {}
+    grid: dict[int, Profiling] = {}
     for app in apps:
         topology = load_topology(app)
         topology.check()
         shape = Shape.of(contracted(topology), _kinds(kind or []))
-        platform = _platform(topology, engine, service, machines, cores, master, seed)
-        found = Profiling(topology, shape, platform, limits, how, out / topology.name)
-        results[topology.name] = found.run(small, others)
-        if not as_json:
-            typer.echo(found.told())
-    if len(results) > 1 and not as_json:
-        typer.echo(_compared(results))
+        for count in counts:
+            size = (count, cores)
+            platform = _platform(topology, service, size, master, checkpoint, seed, placement)
+            limits = Limits(limit_s, alpha, factor, slice_, count * cores)
+            profiling = Profiling(shape, platform, limits, how, small)
+            name = topology.name if len(counts) == 1 else f"{topology.name}-{count}"
+            while name in results:  # two designs may have the same name
+                name += "-b"
+            with contextlib.closing(platform):
+                _run(profiling, methods, topology, out / name, shown, as_json)
+            results[name] = _as_json(profiling)
+            drawn[name], grid[count] = profiling, profiling
     if as_json:
         typer.echo(json.dumps(results, indent=2))
+    else:
+        _tell(drawn, grid if len(apps) == 1 else {}, aim)
+    if plot is not None:
+        if len(counts) > 1 and len(apps) == 1:
+            draw_required(grid, plot)
+        else:
+            draw_rounds(drawn, plot)
 
 
-class Profiling:
-    """One application: its methods, one after the other, and what they found."""
+def _tell(
+    found: Mapping[str, "Profiling"], grid: Mapping[int, "Profiling"], target: float | None
+) -> None:
+    """Compare platforms, or applications, if there are several."""
+    from rich.console import Console
 
-    def __init__(
-        self,
-        topology: "Topology",
-        shape: "Shape",
-        platform: "Platform",
-        limits: "Limits",
-        how: "Reading",
-        out: Path,
-    ) -> None:
-        from sojourn.profiler.stepwise import Found
+    from sojourn.cli.profile_view import required
 
-        self.topology, self.shape, self.platform = topology, shape, platform
-        self.limits, self.how, self.out = limits, how, out
-        self.found: Found = Found()
-        self.rounds: dict[str, list[Round]] = {}
+    if len(grid) > 1 or (grid and target is not None):
+        table, words = required(grid, target)
+        Console().print(table)
+        typer.echo(words)
+    elif len(found) > 1:
+        typer.echo(_compared(found))
 
-    def run(self, small: float, others: Sequence[str]) -> dict[str, Any]:
-        """Run stepwise profiling, and others for as many rounds. Returns all that was found."""
-        from sojourn.profiler.baselines import stela, threshold
-        from sojourn.profiler.guided import guided
-        from sojourn.profiler.stepwise import Found, stepwise
 
-        self._run("stepwise", stepwise(self.shape, self.limits, small, self.found))
-        rounds = max(1, len(self.rounds["stepwise"]) - 2)  # the first two try no parallelism
-        scalable = [name for name in self.shape.operators if name not in self.shape.single]
-        ones = self.shape.ones()
-        for name in others:
-            if name == "guided":
-                self._run(name, guided(self.shape, self.limits, small, Found()))
-            elif name == "threshold":
-                self._run(name, threshold(ones, rounds, scalable))
-            else:
-                receivers, machines = self.shape.receivers, self.platform.machines
-                self._run(name, stela(ones, rounds, scalable, receivers, machines))
-        self._write()
-        return {
-            "topology": self.topology.name,
-            "best": asdict(self.found.best[-1]),
-            "rounds": {name: [asdict(r) for r in of] for name, of in self.rounds.items()},
-        }
+def _check(engine: str, service: Path | None, several: str, placement: str) -> None:
+    """Refuse what does not go together."""
+    from sojourn.placement.tasks import PLACEMENTS
 
-    def _run(self, name: str, method: "Method") -> None:
-        from sojourn.cli.profilefile import kept, read_rounds
-        from sojourn.profiler.rounds import run
-        from sojourn.profiler.trial import Proposal
-
-        path = self.out / f"{name}.jsonl"
-        known = list(read_rounds(path))
-        rounds: list[Round] = []
-
-        def told(event: "Proposal | Round") -> None:
-            if isinstance(event, Proposal):
-                typer.echo(f"{name}: {_tasks(event.parallelism)}: {event.why} …", err=True)
-                return
-            rounds.append(event)
-            if rounds != known[: len(rounds)]:
-                kept(path, rounds)
-            typer.echo(f"{name}: {_line(event)}", err=True)
-
-        _, self.rounds[name] = run(
-            method,
-            self.platform,
-            self.shape.sources,
-            self.how,
-            [(r.proposal, r.measured) for r in known],
-            told,
+    if engine not in ("spark", "simulator"):
+        raise InputError(f"--engine must be spark or simulator; got {engine!r}")
+    if (engine == "simulator") != (service is not None):
+        raise InputError("--service FILE is needed with --engine simulator, and only there")
+    if placement not in PLACEMENTS:
+        raise InputError(f"--placement must be {' or '.join(PLACEMENTS)}; got {placement!r}")
+    if engine == "spark" and (several or placement != "round-robin"):
+        raise InputError(
+            "several numbers of machines and --placement are for --engine simulator; on Spark "
+            f"there are those of the master; got {several or placement}"
         )
 
-    def _write(self) -> None:
-        from sojourn.cli.profilefile import written
 
-        first = self.rounds["stepwise"][0].measured
-        operators = {}
-        for name, feature in self.found.features.items():
-            seen = first.seen[name]
-            operators[name] = {
-                "service": f"{feature.least_s * 1e3:.6g}ms",
-                "gains": {to: round(gain, 6) for to, gain in seen.emitted.items()},
-            }
-        best = self.found.best[-1]
-        written(
-            self.out / "profile.yaml",
-            operators,
-            {
-                "topology": self.topology.name,
-                "machines": self.platform.machines,
-                "cores": self.platform.cores,
-                "limit": format_duration(self.limits.latency_s),
-                "processors": dict(best.parallelism.processors),
-                "parts": dict(best.parallelism.parts),
-                "in_flight": best.parallelism.in_flight,
-                "throughput": round(best.measured.throughput, 3),
-                "latency": format_duration(best.measured.latency_s),
-            },
-        )
+def _run(
+    profiling: "Profiling",
+    methods: Sequence[str],
+    topology: "Topology",
+    out: Path,
+    shown: "LineView | LiveView",
+    quiet: bool,
+) -> None:
+    """Run all methods of one application on one platform, and keep what they find."""
+    from sojourn.cli.profile_view import recommended
+    from sojourn.cli.profilefile import kept, read_rounds, written
+    from sojourn.profiler.rounds import Round
 
-    def told(self) -> str:
-        """The recommendation in words."""
-        best = self.found.best[-1]
-        lines = [
-            f"{self.topology.name}: {_tasks(best.parallelism)} carries "
-            f"{best.measured.throughput:.4g} tuples a second, which take "
-            f"{format_duration(best.measured.latency_s)} on average."
-        ]
-        if not best.is_met(self.limits):
-            lines.append(
-                f"No parallelism that was tried keeps {format_duration(self.limits.latency_s)}; "
-                "this is the one that carries most."
-            )
-        for name, rounds in self.rounds.items():
-            if name != "stepwise":
-                last = rounds[-1].measured.throughput
-                gain = best.measured.throughput / last - 1
-                lines.append(f"That is {gain:+.1%} over {name}, which took {len(rounds)} rounds.")
-        lines.append(f"The profile is in {self.out / 'profile.yaml'}.")
-        return "\n".join(lines)
+    known = {name: list(read_rounds(out / f"{name}.jsonl")) for name in methods}
+    so_far: dict[str, list[Round]] = {name: [] for name in methods}
+
+    def told(name: str, event: "Proposal | Progress | Round") -> None:
+        if isinstance(event, Round):
+            so_far[name].append(event)
+            if so_far[name] != known[name][: len(so_far[name])]:
+                kept(out / f"{name}.jsonl", so_far[name])
+        shown(name, event, profiling)
+
+    with shown:
+        profiling.run(methods, known.__getitem__, told)
+    path = out / "profile.yaml"
+    written(path, topology, profiling)
+    if not quiet:
+        typer.echo(recommended(topology.name, profiling, path))
 
 
 def _platform(
     topology: "Topology",
-    engine: str,
     service: Path | None,
-    machines: int,
-    cores: int,
+    size: tuple[int, int],
     master: str | None,
+    checkpoint: Path | None,
     seed: int,
+    placement: str,
 ) -> "Platform":
-    if engine == "spark":
+    machines, cores = size
+    if service is None:
         from sojourn.profile import SparkPlatform
 
-        return SparkPlatform(topology, machines, cores, master)
+        return SparkPlatform(topology, machines, cores, master, checkpoint=checkpoint)
     from sojourn.cli.servicefile import read_service_file
+    from sojourn.placement.tasks import PLACEMENTS
     from sojourn.settings import SimulatorSettings
     from sojourn.simulator.trials import SimulatedPlatform
 
-    assert service is not None
-    workload = read_service_file(service)
-    return SimulatedPlatform(topology, workload, SimulatorSettings(), machines, cores, seed=seed)
+    return SimulatedPlatform(
+        topology,
+        read_service_file(service),
+        SimulatorSettings(),
+        machines,
+        cores,
+        seed=seed,
+        place=PLACEMENTS[placement],
+    )
 
 
-def _methods(compare: str | None) -> list[str]:
-    found = [] if compare is None else [name.strip() for name in compare.split(",")]
-    for name in found:
-        if name not in METHODS:
-            raise InputError(f"--compare must name {' or '.join(METHODS)}; got {name!r}")
+def _methods(method: str, compare: str | None) -> list[str]:
+    from sojourn.profile import BASELINES, METHODS
+
+    if method not in METHODS:
+        raise InputError(f"--method must be {' or '.join(METHODS)}; got {method!r}")
+    found = [method]
+    for name in () if compare is None else (one.strip() for one in compare.split(",")):
+        if name not in (*METHODS, *BASELINES):
+            known = ", ".join((*METHODS, *BASELINES))
+            raise InputError(f"--compare must name some of {known}; got {name!r}")
+        if name not in found:
+            found.append(name)
     return found
+
+
+def _machines(given: str) -> list[int]:
+    """Such as 6, 2,4,8 or 2..14."""
+    low, dots, high = given.partition("..")
+    try:
+        found = list(range(int(low), int(high) + 1)) if dots else [*map(int, given.split(","))]
+    except ValueError:
+        found = []
+    if not found or not all(1 <= count <= _MOST_MACHINES for count in found):
+        raise InputError(
+            f"--machines must be whole numbers from 1 to {_MOST_MACHINES}, such as 6, 2..14 or "
+            f"2,4,8; got {given!r}"
+        )
+    return sorted(set(found))
 
 
 def _kinds(given: Sequence[str]) -> dict[str, Any]:
@@ -261,27 +266,16 @@ def _kinds(given: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _tasks(parallelism: "Parallelism") -> str:
-    counts = {**parallelism.parts, **parallelism.processors}
-    words = ", ".join(f"{name} {count}" for name, count in counts.items())
-    most = parallelism.in_flight
-    return words if most is None else f"{words}, at most {most} under way"
-
-
-def _line(of: "Round") -> str:
-    readings = of.measured.readings
-    spread = statistics.stdev(readings) if len(readings) > 1 else 0.0
-    return (
-        f"{of.number}: {of.measured.throughput:.4g} ± {spread:.2g}/s, "
-        f"{format_duration(of.measured.latency_s)}: "
-        f"{'kept' if of.verdict.kept else 'revoked'}, {of.verdict.why}"
-    )
-
-
-def _compared(results: Mapping[str, Any]) -> str:
-    rates = {
-        name: statistics.fmean(of["best"]["measured"]["readings"]) for name, of in results.items()
+def _as_json(profiling: "Profiling") -> dict[str, Any]:
+    main = next(iter(profiling.best))
+    return {
+        "best": asdict(profiling.best[main]),
+        "rounds": {name: [asdict(r) for r in of] for name, of in profiling.rounds.items()},
     }
+
+
+def _compared(found: Mapping[str, "Profiling"]) -> str:
+    rates = {n: next(iter(of.best.values())).measured.throughput for n, of in found.items()}
     most = max(rates, key=rates.__getitem__)
     words = [
         f"{name} reaches {rate / rates[most]:.1%} of {most}"

@@ -1,29 +1,176 @@
-"""The files of `sojourn profile`. The profile is YAML: what was measured of operators, as a service
-file has it, and the parallelism that was found. Rounds are kept as they end, one a line, so that
-profiling that was interrupted goes on."""
+"""The files of `sojourn profile`. The profile is a plan in YAML, with what was measured of the
+operators, and a section more: on which platform which parallelism was found, and what it carries.
+Rounds are kept as they end, one a line, so that profiling that was interrupted goes on."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from sojourn import durable
+from sojourn.chains import contracted
+from sojourn.cli.planfile import read_plan_file
+from sojourn.cli.section import Section, read_section
 from sojourn.errors import InputError
 from sojourn.ports import Parallelism
+from sojourn.profile import Profiling
+from sojourn.profiler.recalibration import Known
 from sojourn.profiler.rounds import Round
 from sojourn.profiler.trial import Measured, Proposal, Seen, Verdict
+from sojourn.topology import OperatorSpec, Topology
+from sojourn.units import parse_duration, parse_rate
+
+_LEAST_GAIN = 1e-6  # of an edge over which nothing came
 
 
-def written(path: Path, operators: Mapping[str, Any], profile: Mapping[str, Any]) -> None:
-    """Write a profile."""
+@dataclass(frozen=True)
+class Profile:
+    """What `sojourn run` takes from a profile: the parallelism, and what it is known by."""
+
+    path: Path
+    topology: str
+    edges: frozenset[str]
+    processors: Mapping[str, int]
+    parts: Mapping[str, int]  # of sources
+    known: Known
+    machines: int
+    cores: int  # of each
+    small: float
+
+    def applied(self, topology: Topology) -> Topology:
+        """The topology with as many processors as were found. Operators that are new keep theirs;
+        those that are gone are refused."""
+        for name in self.processors:
+            if name not in topology.operators:
+                close = get_close_matches(name, topology.operators, 1)
+                hint = f"did you mean {close[0]!r}?" if close else "profile it anew"
+                raise InputError(
+                    f"{self.path}: operator {name!r} is not in the topology {topology.name!r}; "
+                    f"{hint}"
+                )
+        found = Topology(topology.name)
+        found.edges = list(topology.edges)
+        for name, spec in topology.vertices.items():
+            count = self.processors.get(name)
+            if isinstance(spec, OperatorSpec) and count is not None:
+                executors = min(spec.executors, count)
+                found.vertices[name] = replace(spec, processors=count, executors=executors)
+            else:
+                found.vertices[name] = spec
+        found.check()
+        return found
+
+
+def edges_of(topology: Topology) -> frozenset[str]:
+    """By which a topology is known again."""
+    return frozenset(f"{edge.sender} → {edge.name}" for edge in contracted(topology).edges)
+
+
+def written(path: Path, topology: Topology, profiling: Profiling) -> None:
+    """Write what the first method has found for a topology."""
+    main = next(iter(profiling.best))
+    best, features = profiling.best[main], profiling.found[main].features
+    flowing = contracted(topology).without_broadcasts()
+    fed = {e.sender for e in flowing.edges if e.receiver in flowing.operators}
+    rate = best.measured.throughput / max(1, len(flowing.sources))
+    gains: dict[tuple[str, str], float] = {}
+    for edge in flowing.edges:
+        if edge.receiver in flowing.operators:
+            seen = best.measured.seen.get(edge.sender)
+            gain = 1.0 if seen is None else seen.emitted.get(edge.name, 0.0)
+            between = edge.sender, edge.receiver
+            gains[between] = gains.get(between, 0.0) + gain
+    feedback = {(e.sender, e.receiver) for e in flowing.edges if e.feedback}
+    plan = {
+        "name": topology.name,
+        "sources": {name: {"rate": f"{rate:.6g}/s"} for name in flowing.sources if name in fed},
+        "operators": {
+            name: {
+                "service_time": f"{feature.least_s * 1e3:.6g}ms",
+                "service_scv": round(best.measured.seen[name].service_scv, 4),
+            }
+            for name, feature in features.items()
+        },
+        "edges": [
+            {"from": sender, "to": receiver, "gain": round(max(_LEAST_GAIN, gain), 6)}
+            | ({"feedback": True} if (sender, receiver) in feedback else {})
+            for (sender, receiver), gain in gains.items()
+        ],
+        "profile": {
+            "machines": profiling.platform.machines,
+            "cores": profiling.platform.cores,
+            "limit": f"{profiling.limits.latency_s * 1e3:.6g}ms",
+            "small": f"{profiling.small:.6g}/s",
+            "throughput": f"{best.measured.throughput:.6g}/s",
+            "latency": f"{best.measured.latency_s * 1e3:.6g}ms",
+            "processors": dict(best.parallelism.processors),
+            "parts": dict(best.parallelism.parts),
+            "in_flight": best.parallelism.in_flight,
+            "service": {
+                name: f"{of.service_s * 1e3:.6g}ms"
+                for name, of in best.measured.seen.items()
+                if of.service_s is not None and name in features
+            },
+            "topology": sorted(edges_of(topology)),
+        },
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(
-        {"operators": dict(operators), "profile": dict(profile)}, sort_keys=False, width=100
+    text = yaml.safe_dump(plan, sort_keys=False, width=100, allow_unicode=True)
+    durable.write(path, text.encode())
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile, or say which line is wrong."""
+    top = read_section(path, "a profile, as sojourn profile writes it")
+    if "profile" not in top.value:
+        top.fail("is no profile; make one with sojourn profile")
+    of = top.section("profile")
+    of.check_keys(
+        *("machines", "cores", "limit", "throughput", "latency", "processors", "parts"),
+        *("small", "in_flight", "service", "topology"),
     )
-    path.write_text(text, encoding="utf-8")
+    for key in ("machines", "cores", "processors", "service"):
+        if key not in of.value:
+            of.fail(f"needs {key}; profile it anew")
+    edges = of.value.get("topology", [])
+    if not isinstance(edges, list) or not all(isinstance(edge, str) for edge in edges):
+        of.fail("must be a list of edges, such as [a → b]", "topology")
+    service = of.section("service")
+    gains: dict[str, dict[str, float]] = {}
+    for edge in read_plan_file(path).edges:
+        gains.setdefault(edge.sender, {})[edge.receiver] = edge.gain
+    machines, cores = of.whole("machines"), of.whole("cores")
+    assert machines is not None
+    assert cores is not None
+    return Profile(
+        path,
+        top.text("name", path.stem),
+        frozenset(edges),
+        _counts(of.section("processors")),
+        _counts(of.section("parts")) if "parts" in of.value else {},
+        Known(
+            limit_s=of.number("limit", parse_duration, above=0.0),
+            throughput=of.number("throughput", parse_rate, above=0.0),
+            service_s={n: service.number(n, parse_duration, above=0.0) for n in service.value},
+            gains={name: of_ for name, of_ in gains.items() if name in service.value},
+        ),
+        machines,
+        cores,
+        of.number("small", parse_rate, default=20.0, above=0.0),
+    )
+
+
+def _counts(section: Section) -> dict[str, int]:
+    found = {}
+    for name in section.value:
+        count = section.whole(name)
+        assert count is not None  # its key is there
+        found[name] = count
+    return found
 
 
 def kept(path: Path, rounds: Sequence[Round]) -> None:

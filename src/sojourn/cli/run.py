@@ -1,5 +1,6 @@
 """`sojourn run`: a topology kept under its target, with the fewest processors."""
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,18 +39,28 @@ def run(
     conf: Annotated[
         list[str] | None, typer.Option(help="One setting, key=value; may be repeated.")
     ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Start with the processors that sojourn profile has found."),
+    ] = None,
+    recalibrate: Annotated[
+        bool, typer.Option("--recalibrate", help="Profile again when the profile holds no more.")
+    ] = False,
     duration: Annotated[str | None, typer.Option(help="Stop after this long.")] = None,
     journal: Annotated[Path | None, typer.Option(help="Write decisions to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run a topology and keep its target with the fewest processors. Ctrl-C stops it cleanly."""
     from sojourn import configuration
+    from sojourn.cli.recalibrate import Watch
     from sojourn.settings import ControlSettings, EngineSettings
     from sojourn.wiring import Running, check_goal, settings_for
 
     seconds = None if duration is None else parse_duration(duration, "--duration")
     if seconds is not None and not seconds > 0:
         raise InputError(f"--duration must be above zero; got {duration!r}")
+    if recalibrate and profile is None:
+        raise InputError("--recalibrate needs --profile FILE, which may come to hold no more")
     topology = load_topology(app)
     view = (
         LiveView()
@@ -69,18 +80,26 @@ def run(
 
     of_engine, of_control = read()  # mistakes are told before Spark starts
     check_goal(of_control)
+    stale = None
+    if profile is not None:
+        stale = Watch(profile, topology, of_control, app, master, checkpoint, recalibrate)
+        topology = stale.topology
     typer.echo("starting Spark …", err=True)
-    with Running(
-        topology,
-        of_engine,
-        of_control,
-        checkpoint=checkpoint,
-        master=master,
-        journal=journal,
-        advise=advise,
-        listeners=[view],
-        watch=None if config is None else (config, lambda: read()[1]),
-    ) as running:
+    with (
+        stale or contextlib.nullcontext(),
+        Running(
+            topology,
+            of_engine,
+            of_control,
+            checkpoint=checkpoint,
+            master=master,
+            journal=journal,
+            advise=advise,
+            listeners=[view] if stale is None else [view, stale.heard],
+            stale=stale,
+            watch=None if config is None else (config, lambda: read()[1]),
+        ) as running,
+    ):
         try:
             with view:
                 running.wait(seconds)

@@ -50,6 +50,8 @@ class LineView:
             )
         done = "" if record.applied or record.decision.allocation is None else " (advice)"
         parts.append(f"{record.decision.action}{done}: {record.decision.reason}")
+        if record.stale is not None:
+            parts.append(f"the profile holds no more: {record.stale}")
         typer.echo("  ".join(parts), file=self.out)
 
     def __enter__(self) -> "LineView":
@@ -77,6 +79,8 @@ class LiveView:
             self.changes.append(
                 f"{since:.0f} s  {record.decision.action}: {record.decision.reason}"
             )
+        if record.stale is not None:
+            self.changes.append(f"{since:.0f} s  the profile holds no more: {record.stale}")
         if record.pressures and self.last is not None:  # it has measured no interval
             record = replace(self.last, decision=record.decision)
         else:

@@ -28,10 +28,10 @@ def read_service_file(path: Path) -> Workload:
     top = read_section(path, "operators, with their service times")
     if "edges" in top.value:
         return _of_plan(path)
-    top.check_keys("operators", "sources", "profile")
+    top.check_keys("operators", "sources")
     operators = {
         name: _operator(entry)
-        for name, entry in top.entries("operators", "service", "gains", "keys", "cpu")
+        for name, entry in top.entries("operators", "service", "gains", "keys", "cpu", "every")
     }
     sources = {}
     if "sources" in top.value:
@@ -51,6 +51,7 @@ def _of_plan(path: Path) -> Workload:
             name: OperatorLoad(
                 Distribution.of_moments(1 / entry.service_rate, entry.service_scv),
                 gains.get(name, {}),
+                cpu=entry.cpu,
             )
             for name, entry in plan.operators.items()
         },
@@ -73,7 +74,8 @@ def _operator(entry: Section) -> OperatorLoad:
         shift_s = keys.optional("shift", parse_duration, above=0.0)
     try:
         cpu = entry.number("cpu", parse_number, default=1.0)
-        return OperatorLoad(_distribution(entry), gains, zipf, shift_s, cpu)
+        every_s = entry.optional("every", parse_duration, above=0.0)
+        return OperatorLoad(_distribution(entry), gains, zipf, shift_s, cpu, every_s)
     except InputError as error:
         _told(entry, error)
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from sojourn.control.controller import Controller, Record, Shape
@@ -22,13 +23,16 @@ _log = logging.getLogger("sojourn")
 # Decisions that say something lasting about how many processors are needed.
 _SETTLED = (Action.HOLD, Action.ADD, Action.REMOVE, Action.MOVE, Action.INFEASIBLE, Action.CHRONIC)
 Listener = Callable[[Record], None]  # called with every tick's record
+Stale = Callable[[Samples, int | None], str | None]
 
 
 class ControlLoop:
     """Ticks once per interval, and between two ticks when the engine tells of pressure, until
     stopped. What listeners raise is logged, and so is a request to resize that fails; any other
     error ends the loop, and then the topology. With `advise` it changes nothing, with `act_after_s`
-    nothing before that time on its clock. With `journal`, every record is written to that file."""
+    nothing before that time on its clock. With `journal`, every record is written to that file.
+    `stale` looks at each interval's samples and the processors there are room for, and may say why
+    what was known of the topology before holds no more."""
 
     def __init__(
         self,
@@ -42,7 +46,9 @@ class ControlLoop:
         act_after_s: float = 0.0,
         journal: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
+        stale: Stale | None = None,
     ) -> None:
+        self.stale = stale
         self.engine, self.shape, self.negotiator = engine, shape, negotiator
         self.controller = Controller(shape, settings)
         self.settings, self.advise, self.clock = settings, advise, clock
@@ -111,6 +117,8 @@ class ControlLoop:
         controller.settings = self.settings
         advise = self.advise or self.clock() < self.acts_from_s
         record = controller.step(samples, self.negotiator.capacity, advise, pressures)
+        if self.stale is not None and not urgent:
+            record = replace(record, stale=self.stale(samples, record.capacity))
         if record.applied:
             self._apply(record)
         if not advise:

@@ -8,13 +8,13 @@ than by chance and pass for normal (Lilliefors, 5 %); else two become one, and m
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from sojourn.confidence import differ, half_width
 from sojourn.errors import TopologyFailed
 from sojourn.ports import Sample, Samples, Trial
-from sojourn.profiler.trial import Measured, Seen
+from sojourn.profiler.trial import Measured, Progress, Seen
 
 _NORMAL = 0.895  # of Lilliefors' test at 5 %, as Stephens has it
 
@@ -32,14 +32,21 @@ class Reading:
     close: float = 0.03  # half of the 95 % interval of the mean, over it
 
 
-def measure(trial: Trial, sources: Sequence[str], how: Reading) -> Measured:
-    """Wait until a trial is steady, and read it."""
-    steady(trial, how)
+def measure(
+    trial: Trial,
+    sources: Sequence[str],
+    how: Reading,
+    told: Callable[[Progress], None] = lambda _progress: None,
+) -> Measured:
+    """Wait until a trial is steady, and read it. `told` hears of every reading."""
+    steady(trial, how, told)
     parts: list[Samples] = []
     size, doublings = 1, 0
     while True:
         while len(parts) < how.count * size:
             parts.append(trial.read(how.seconds))
+            last = trial.completed(parts[-1])
+            told(Progress(True, len(parts), how.count * size, how.seconds, last))
         readings = [
             statistics.fmean(trial.completed(part) for part in parts[i : i + size])
             for i in range(0, len(parts), size)
@@ -49,11 +56,16 @@ def measure(trial: Trial, sources: Sequence[str], how: Reading) -> Measured:
         size, doublings = 2 * size, doublings + 1
 
 
-def steady(trial: Trial, how: Reading) -> None:
+def steady(trial: Trial, how: Reading, told: Callable[[Progress], None]) -> None:
     """Let time pass until a group of readings is like the one before, as far as can be told."""
     before: list[float] = []
-    for _ in range(how.steadies):
-        group = [trial.completed(trial.read(how.seconds)) for _ in range(how.group)]
+    for number in range(how.steadies):
+        group: list[float] = []
+        for _ in range(how.group):
+            group.append(trial.completed(trial.read(how.seconds)))
+            done = number * how.group + len(group)
+            least = max(2, number + 1) * how.group + how.count
+            told(Progress(False, done, least, how.seconds, group[-1]))
         mean = statistics.fmean(group)
         same = before and not differ(before, group)
         if same and abs(mean - statistics.fmean(before)) <= how.close * max(mean, 1e-9):
@@ -114,6 +126,7 @@ def _seen(samples: Sequence[Sample]) -> Seen:
     served = sum(sample.served for sample in samples)
     timed = [(s.service_s, s.served) for s in samples if s.service_s is not None]
     service_s = sum(s * n for s, n in timed)
+    spread = [(s.service_scv, s.served) for s in samples if s.service_scv is not None]
     return Seen(
         tasks=samples[-1].processors,
         arrivals=sum(sample.arrivals for sample in samples) / seconds,
@@ -124,6 +137,7 @@ def _seen(samples: Sequence[Sample]) -> Seen:
         squares=_per_tuple(
             [{e: of.get(e, 0) for e, of in sample.together.items()} for sample in samples], served
         ),
+        service_scv=sum(v * n for v, n in spread) / sum(n for _, n in spread) if spread else 1.0,
     )
 
 

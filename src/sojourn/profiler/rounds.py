@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sojourn.ports import Parallelism, Platform
 from sojourn.profiler.readings import Reading, measure
-from sojourn.profiler.trial import Measured, Method, Proposal, Verdict
+from sojourn.profiler.trial import Measured, Method, Progress, Proposal, Verdict
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,10 @@ def run(
     sources: Sequence[str],
     how: Reading,
     known: Iterable[tuple[Proposal, Measured]] = (),
-    told: Callable[[Proposal | Round], None] = lambda _event: None,
+    told: Callable[[Proposal | Progress | Round], None] = lambda _event: None,
 ) -> tuple[Parallelism, list[Round]]:
-    """Run a method to its end. `told` hears of every trial that begins, and of every round."""
+    """Run a method to its end. `told` hears of every trial that begins, how far it is, and of every
+    round."""
     before = iter(known)
     rounds: list[Round] = []
     tried: tuple[Proposal, Measured] | None = None
@@ -47,7 +48,7 @@ def run(
                 before = iter(())  # it has taken another way
                 told(event)
                 with platform.trial(event.parallelism, event.rate) as trial:
-                    answer = measure(trial, sources, how)
+                    answer = measure(trial, sources, how, told)
             tried = event, answer
         else:
             assert tried is not None

@@ -30,9 +30,9 @@ class Verdict:
 @dataclass(frozen=True)
 class Seen:
     """An operator in a trial: its tasks, tuples that came and were processed a second, how long one
-    is processed, waiting left out, and the tuples on each edge for each one processed, with the
-    mean of their squares. `capacity` is the share of their time for which its tasks process (eq.
-    2)."""
+    is processed, waiting left out, how that varies (SCV), and the tuples on each edge for each one
+    processed, with the mean of their squares. `capacity` is the share of their time for which its
+    tasks process (eq. 2)."""
 
     tasks: int
     arrivals: float
@@ -41,6 +41,7 @@ class Seen:
     capacity: float
     emitted: Mapping[str, float] = field(default_factory=dict)
     squares: Mapping[str, float] = field(default_factory=dict)
+    service_scv: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,23 @@ class Measured:
     def change(self, before: "Measured") -> int:
         """1 if more is carried than before, -1 if less, 0 if that cannot be told."""
         return differ(before.readings, self.readings)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a trial is: whether it is steady yet, and how many of so many readings there are at
+    least, each so long. The last one was of `throughput` source tuples a second."""
+
+    steady: bool
+    done: int
+    of: int
+    seconds: float
+    throughput: float
+
+    @property
+    def left_s(self) -> float:
+        """At least so many seconds are left."""
+        return (self.of - self.done) * self.seconds
 
 
 Method = Generator[Proposal | Verdict, Measured | None, Parallelism]

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ from sojourn.settings import SimulatorSettings
 from sojourn.simulator.draws import Distribution
 from sojourn.simulator.flow import Outputs
 from sojourn.simulator.workload import OperatorLoad, Workload
-from sojourn.topology import OperatorSpec, Topology
+from sojourn.topology import Edge, OperatorSpec, Topology
 
 _BLOCK = 1024  # random numbers that are drawn at once
 _LEAST_CORES = 0.05  # that workers leave to work, however many they are
@@ -108,7 +108,7 @@ class _Vertex:
 
     def __init__(self, name: str, load: OperatorLoad, rng: np.random.Generator) -> None:
         self.name, self.load, self.rng = name, load, rng
-        self.outputs = Outputs([])
+        self.outputs = self.ticks = Outputs([])
         self.receivers: list[list[_Vertex]] = []  # by output
         self.edges: list[list[str]] = []
         self.tasks: list[_Task] = []
@@ -160,7 +160,7 @@ class _Source(_Vertex):
 class CrowdedEngine:
     """A started topology. `parts` says how many tasks a source has, one unless told. `rates` are
     messages a second that come into the queues before sources; without one there are always some.
-    Tasks are on machines in turn, unless `places` names the machine of each."""
+    Tasks are on machines in turn, unless `place` says on which each is."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class CrowdedEngine:
         parts: Mapping[str, int] | None = None,
         rates: Mapping[str, float] | None = None,
         in_flight: int | None = None,
-        places: Sequence[int] | None = None,
+        place: Callable[[Mapping[str, int], int], Sequence[int]] | None = None,
         seed: int = 0,
     ) -> None:
         topology.check()
@@ -187,7 +187,7 @@ class CrowdedEngine:
         self.settings = settings
         self.now_s = self.sampled_s = 0.0
         self.numbers = itertools.count()
-        self.timers: list[tuple[float, int, _Task | _Source]] = []
+        self.timers: list[tuple[float, int, _Task | _Vertex]] = []
         self.flight: deque[tuple[float, _Vertex, _Root | None]] = deque()
         self.sojourns: list[float] = []
         self.open = 0
@@ -196,7 +196,9 @@ class CrowdedEngine:
         self.sources = [v for v in self.vertices.values() if isinstance(v, _Source)]
         counts = self._counts(topology, processors or {}, parts or {})
         tasks = sum(counts.values())
-        where = list(places) if places is not None else [i % machines for i in range(tasks)]
+        where = [i % machines for i in range(tasks)]
+        if place is not None:
+            where = list(place(counts, machines))
         if len(where) != tasks or not all(0 <= at < machines for at in where):
             raise InputError(f"each of {tasks} tasks needs one of {machines} machines; got {where}")
         self.machines = [
@@ -222,14 +224,16 @@ class CrowdedEngine:
             else:
                 found[name] = _Vertex(name, workload.operators.get(name, sink), rng)
         for name, vertex in found.items():
-            edges: dict[str | None, list[tuple[str, str, float]]] = {}
+            edges: dict[str | None, list[Edge]] = {}
             for edge in topology.edges:
                 if edge.sender == name:
-                    of = (edge.receiver, edge.name, vertex.load.gain(edge))
-                    edges.setdefault(edge.output, []).append(of)
-            vertex.outputs = Outputs([of[0][2] for of in edges.values()])
-            vertex.receivers = [[found[to] for to, _, _ in of] for of in edges.values()]
-            vertex.edges = [[edge for _, edge, _ in of] for of in edges.values()]
+                    edges.setdefault(edge.output, []).append(edge)
+            vertex.outputs = Outputs([vertex.load.gain(of[0]) for of in edges.values()])
+            vertex.ticks = Outputs([vertex.load.ticks(of[0]) for of in edges.values()])
+            vertex.receivers = [[found[edge.receiver] for edge in of] for of in edges.values()]
+            vertex.edges = [[edge.name for edge in of] for of in edges.values()]
+            if vertex.load.every_s is not None and edges:
+                heapq.heappush(self.timers, (vertex.load.every_s, next(self.numbers), vertex))
             vertex.hop_s = self.settings.hop_cpu_s * (1 + len(edges) * (name in topology.sources))
             vertex.seen = self._unseen(vertex)
         return found
@@ -291,6 +295,8 @@ class CrowdedEngine:
                 if isinstance(woken, _Source):
                     woken.asked = False
                     self._pull(woken)
+                elif isinstance(woken, _Vertex):
+                    self._tick(woken)
                 else:
                     woken.machine.begin(self.now_s, next(self.numbers), woken)
             else:
@@ -345,7 +351,7 @@ class CrowdedEngine:
         seen.served += 1
         seen.service_s += took_s
         seen.service_s2 += took_s * took_s
-        children = self._emit(vertex, root) if vertex.receivers else 0
+        children = self._emit(vertex, root, next(vertex.made)) if vertex.receivers else 0
         task.root, task.busy = None, False
         if root is not None:
             root.open += children - 1
@@ -365,9 +371,17 @@ class CrowdedEngine:
         else:
             vertex.idle.append(task)
 
-    def _emit(self, vertex: _Vertex, root: _Root | None) -> int:
+    def _tick(self, vertex: _Vertex) -> None:
+        """A timer of an operator is due. What it emits belongs to no tree."""
+        made = tuple(int(of[0]) for of in vertex.ticks.counts(1, vertex.rng))
+        self._emit(vertex, None, made)
+        assert vertex.load.every_s is not None
+        due_s = self.now_s + vertex.load.every_s
+        heapq.heappush(self.timers, (due_s, next(self.numbers), vertex))
+
+    def _emit(self, vertex: _Vertex, root: _Root | None, made: Sequence[int]) -> int:
         """Send what was made of a tuple. Returns how many there are."""
-        made, seen, lands_s = next(vertex.made), vertex.seen, self.now_s + self.settings.hop_s
+        seen, lands_s = vertex.seen, self.now_s + self.settings.hop_s
         children = 0
         for number, count in enumerate(made):
             if not count:

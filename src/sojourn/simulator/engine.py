@@ -2,6 +2,7 @@
 Between two of its events (a batch's end, a failure, machines that come) all stations are swept in
 the order in which tuples pass them. Control cannot tell it from the engine on Spark."""
 
+import functools
 import heapq
 import itertools
 import math
@@ -108,10 +109,13 @@ class SimulatedEngine:
         self.edges: dict[str, list[Edge]] = {name: [] for name in topology.vertices}
         onward: dict[str, list[str]] = {name: [] for name in topology.vertices}
         gains: dict[str, dict[str | None, list[float]]] = {name: {} for name in topology.vertices}
+        self.ticks: dict[str, list[float]] = {}  # by edge, of those that a timer emits
         for edge in topology.edges:
             sender = workload.operators.get(edge.sender)
             outputs = gains[edge.sender]
             outputs.setdefault(edge.output, []).append(1.0 if sender is None else sender.gain(edge))
+            if sender is not None and sender.every_s is not None:
+                self.ticks.setdefault(edge.sender, []).append(sender.ticks(edge))
             # Feedback goes back to the sources first, and from there like all other tuples.
             delay = 2 * hop if edge.feedback else hop
             number = list(outputs).index(edge.output)
@@ -137,6 +141,8 @@ class SimulatedEngine:
         for name, load in self.workload.operators.items():
             if load.shift_s is not None and self.stations[name].keyed:
                 self._every(load.shift_s, self.stations[name].shift)
+            if load.every_s is not None and name in self.ticks:
+                self._every(load.every_s, functools.partial(self._tick, name))
         if self.settings.worker_lives_s is not None:
             self._at(self._until_worker_dies(), self._kill_worker)
         if self.settings.machine_lives_s is not None and self.cluster.machines is not None:
@@ -341,6 +347,16 @@ class SimulatedEngine:
         self._count(station.counts, station.name, made, len(gone))
         self.trees.note(gone.root, gone.time_s, station.name)
         self.trees.processed(gone.root, gone.time_s, children)
+
+    def _tick(self, name: str) -> None:
+        """A timer of an operator is due. What it emits belongs to no tree."""
+        counts = {}
+        for edge, mean in zip(self.edges[name], self.ticks[name], strict=True):
+            count = int(Outputs([mean]).counts(1, self.stations[name].outputs_rng)[0][0])
+            times = np.full(count, quantum(self.now_s + edge.hop_s))
+            self.inboxes[edge.receiver].put(times, np.full(count, REPEATED))
+            counts[edge.name] = count
+        self.stations[name].counts.sent(counts, {})
 
     def _count(self, counts: Counts, name: str, made: list[Roots], size: int) -> None:
         """Count what `size` tuples made on each output; without `made`, one on each."""

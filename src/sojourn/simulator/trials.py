@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from sojourn.placement.tasks import Placement, round_robin
 from sojourn.ports import Parallelism, Samples
 from sojourn.settings import SimulatorSettings
 from sojourn.simulator.crowded import CrowdedEngine
@@ -44,6 +45,10 @@ class SimulatedPlatform:
     most: int = 10_000  # source tuples under way, unless fewer are asked for
     seed: int = 0
     trials: int = 0
+    place: Placement = round_robin
+
+    def close(self) -> None:
+        """There is nothing to end."""
 
     @contextmanager
     def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator[SimulatedTrial]:
@@ -61,6 +66,7 @@ class SimulatedPlatform:
                 parts=parallelism.parts,
                 rates=None if rate is None else dict.fromkeys(sources, rate / len(sources)),
                 in_flight=min(self.most, parallelism.in_flight or self.most),
+                place=self.place,
                 seed=self.seed * 1_000_003 + self.trials,
             )
         )

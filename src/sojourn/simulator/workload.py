@@ -53,13 +53,15 @@ class OperatorLoad:
     """Service time, and tuples emitted per tuple to each receiver: one by default;
     `match[rejected]` is the receiver of a named output. With a key, also how skewed the shards'
     popularity is (Zipf's exponent), and how often it shifts. `cpu` is the share of the service time
-    in which it computes; otherwise it waits. That matters only where machines are full."""
+    in which it computes; otherwise it waits. That matters only where machines are full. With
+    `every_s`, a timer emits so many tuples that often, whatever comes."""
 
     service: Distribution
     gains: Mapping[str, float] = field(default_factory=dict)
     zipf: float = 0.0
     shift_s: float | None = None
     cpu: float = 1.0
+    every_s: float | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.cpu <= 1:
@@ -69,13 +71,22 @@ class OperatorLoad:
                 raise InputError(
                     f"the gain to {receiver!r} must be from 0 to {MOST_GAIN:g}; got {gain:g}"
                 )
-        if self.shift_s is not None and self.shift_s < 0.001:
-            raise InputError(
-                f"keys must shift no more often than every 1ms; got {self.shift_s:g} s"
-            )
+        for what, often_s in (
+            ("keys must shift", self.shift_s),
+            ("timers must emit", self.every_s),
+        ):
+            if often_s is not None and often_s < 0.001:
+                raise InputError(f"{what} no more often than every 1ms; got {often_s:g} s")
 
     def gain(self, edge: Edge) -> float:
         """Tuples over an edge per tuple processed."""
+        return self._given(edge) if self.every_s is None else 0.0
+
+    def ticks(self, edge: Edge) -> float:
+        """Tuples over an edge each time that its timer is due."""
+        return 0.0 if self.every_s is None else self._given(edge)
+
+    def _given(self, edge: Edge) -> float:
         return self.gains.get(edge.name, self.gains.get(edge.receiver, 1.0))
 
 
@@ -135,7 +146,8 @@ def _check_outputs(name: str, load: OperatorLoad, edges: list[Edge]) -> None:
     gains may differ a little."""
     by_output: dict[str | None, dict[str, float]] = {}
     for edge in edges:
-        by_output.setdefault(edge.output, {})[edge.receiver] = load.gain(edge)
+        gain = load.gain(edge) or load.ticks(edge)
+        by_output.setdefault(edge.output, {})[edge.receiver] = gain
     for gains in by_output.values():
         low, high = min(gains.values()), max(gains.values())
         if high - low > 0.05 * high:

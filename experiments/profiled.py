@@ -1,0 +1,154 @@
+"""What the experiments of stepwise profiling share: six applications in virtual time, on machines
+of two cores that can be full, and how what came out is told.
+
+Service times are those that `benchmarks/tasks.py operators` measured on Spark with few tuples, and
+what a hop and a worker cost is what `benchmarks/tasks.py` fitted. None is taken from the paper. A
+source has as many messages as are taken."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lab import Lab
+
+import sojourn as sj
+from sojourn.chains import contracted
+from sojourn.profile import Profiling
+from sojourn.profiler.capability import Limits
+from sojourn.profiler.readings import Reading
+from sojourn.profiler.stepwise import Shape
+from sojourn.settings import SimulatorSettings
+from sojourn.simulator.draws import Distribution
+from sojourn.simulator.trials import SimulatedPlatform
+from sojourn.simulator.workload import OperatorLoad, Workload
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+
+import patterns
+import tsa
+import wc
+
+ENGINES = ("simulator",)
+CORES = 2
+ALL = ("stepwise", "guided", "threshold", "stela")
+US = 1e-6
+NUMBERS_S, PARSE_S, SLEEP_S = 360 * US, 14 * US, 5e-3  # of the three patterns' operators
+NOTES = (
+    "virtual time, tuple by tuple; machines of two cores that busy workers share; service times as "
+    "measured on Spark with few tuples, and what hops and workers cost as fitted on two cores "
+    "(benchmarks/tasks.py); a reading lasts 50 ms of virtual time or more, 20 readings a trial; at "
+    "most 10 000 source tuples are under way; a round is a trial of a parallelism"
+)
+
+
+def constant(service_s: float, cpu: float = 1.0, **more: Any) -> OperatorLoad:
+    """An operator that always takes as long."""
+    return OperatorLoad(Distribution("constant", service_s), cpu=cpu, **more)
+
+
+def exponential(service_s: float, **more: Any) -> OperatorLoad:
+    """One that takes longer for some tuples."""
+    return OperatorLoad(Distribution("exponential", service_s), **more)
+
+
+KIND = {
+    "cpu": constant(NUMBERS_S),
+    "json": constant(PARSE_S),
+    "sleep": constant(SLEEP_S, cpu=0.0),
+}
+COUNTING = {
+    "parse": constant(9 * US),
+    "split": constant(4 * US, gains={"count": 12.0}),
+    "count": constant(3 * US),
+}
+WAITING = {"wait": constant(1.1e-3, cpu=0.0)}
+SENTIMENT = {
+    "language": constant(20 * US, gains={"sentiment": 0.75}),
+    "sentiment": constant(15 * US),
+    "average": constant(4 * US),
+    "hashtags": constant(6 * US, gains={"rolling": 0.75}),
+    "rolling": constant(4 * US),
+    "ranking": constant(9 * US, gains={"total": 16.0}, every_s=1.0),
+    "total": constant(12 * US, gains={"rankings": 1.0}, every_s=1.0),
+}
+
+
+def line(depth: int = 3, kinds: Sequence[str] = ("cpu",)) -> tuple[sj.Topology, Workload]:
+    """Operators in a row, of the kinds in turn."""
+    made = patterns.linear(patterns.Settings(depth=depth), tuple(kinds))
+    return made, Workload({f"op{i + 1}": KIND[kinds[i % len(kinds)]] for i in range(depth)})
+
+
+def applications() -> dict[str, tuple[sj.Topology, Workload]]:
+    """All six, each with its workload."""
+    ways = {"cpu1": "cpu", "json2": "json", "sleep3": "sleep", "sleep4": "sleep", "join": "json"}
+    return {
+        "linear": line(),
+        "diamond": (patterns.diamond(), Workload({n: KIND[k] for n, k in ways.items()})),
+        "star": (patterns.star(), Workload(dict.fromkeys(("hub", "up", "down"), KIND["json"]))),
+        "wc": (wc.designed("wc"), Workload(COUNTING)),
+        "swc": (wc.designed("swc"), Workload({**WAITING, **COUNTING})),
+        "tsa": (tsa.topology(), Workload(SENTIMENT)),
+    }
+
+
+def profiled(
+    lab: Lab,
+    made: tuple[sj.Topology, Workload],
+    machines: int,
+    methods: Sequence[str],
+    **limits: Any,
+) -> Profiling:
+    """Methods on so many machines, one after the other, with as many rounds as the first took."""
+    topology, workload = made
+    platform = SimulatedPlatform(topology, workload, SimulatorSettings(), machines, CORES)
+    how = Reading(seconds=0.05, doublings=1 if lab.quick else 3)
+    found = Profiling(
+        Shape.of(contracted(topology)),
+        platform,
+        Limits(cores=machines * CORES, **limits),
+        how,
+        small=20.0,
+    )
+    found.run(methods)
+    return found
+
+
+def rates(found: Profiling, method: str) -> list[float]:
+    """Throughput of each round that tries a parallelism."""
+    return [of.measured.throughput for of in found.tried(method)]
+
+
+def so_far(found: Profiling, method: str) -> list[float]:
+    """The best throughput after each round. Methods that never go back have the last."""
+    of = rates(found, method)
+    if method in ("threshold", "stela"):
+        return of
+    return [max(of[: i + 1]) for i in range(len(of))]
+
+
+def final(found: Profiling, method: str) -> float:
+    """What is carried in the end."""
+    return found.best[method].measured.throughput
+
+
+def told(found: Profiling, method: str) -> dict[str, Any]:
+    """For the figures."""
+    best = found.best[method]
+    return {
+        "rounds": len(found.tried(method)),
+        "rates": rates(found, method),
+        "final": best.measured.throughput,
+        "latency_s": best.measured.latency_s,
+        "processors": dict(best.parallelism.processors),
+        "parts": dict(best.parallelism.parts),
+        "in_flight": best.parallelism.in_flight,
+        "why": [of.proposal.why for of in found.tried(method)],
+        "verdicts": [of.verdict.why for of in found.tried(method)],
+    }
+
+
+def all_told(found: Mapping[str, Profiling]) -> dict[str, Any]:
+    """Of several applications or platforms."""
+    return {name: {m: told(of, m) for m in of.rounds} for name, of in found.items()}

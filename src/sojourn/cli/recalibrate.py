@@ -1,0 +1,112 @@
+"""What `sojourn run --profile` adds to a run: it starts with the processors that were found, says
+when the profile holds no more, and may then profile again. That is a process of its own, with a
+sample of what comes now; the run goes on meanwhile."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from sojourn.cli.profilefile import edges_of, read_profile
+from sojourn.control.controller import Record
+from sojourn.ports import Samples
+from sojourn.profiler.recalibration import Reason, Recalibration
+from sojourn.settings import ControlSettings
+from sojourn.topology import Topology
+
+_log = logging.getLogger("sojourn")
+_END_S = 20.0  # until a process that is told to end is killed
+
+
+class Watch:
+    """A profile in use. Called with every interval's samples, it may say why it holds no more."""
+
+    def __init__(
+        self,
+        path: Path,
+        topology: Topology,
+        settings: ControlSettings,
+        app: str,
+        master: str | None,
+        checkpoint: Path | None,
+        profiles: bool,
+    ) -> None:
+        self.profile = read_profile(path)
+        self.topology = self.profile.applied(topology)
+        for name, count in self.profile.parts.items():
+            if count > 1:
+                _log.warning("source %r: was profiled in %d parts; it runs in one", name, count)
+        self.app, self.master, self.checkpoint = app, master, checkpoint
+        self.profiles = profiles
+        self.recalibration = Recalibration(
+            self.profile.known, settings.stale_after_s, settings.stale_waiting
+        )
+        self.first = self._other(topology)
+        self.due: Reason | None = None
+        self.process: subprocess.Popen[bytes] | None = None
+        self.out = path.parent / "again"
+
+    def _other(self, topology: Topology) -> Reason | None:
+        """What differs from when it was profiled, before anything runs."""
+        cores = os.cpu_count() or 1
+        if self.profile.edges and self.profile.edges != edges_of(topology):
+            return Reason("topology", "the topology has other edges than when it was profiled")
+        if self.master is None and (self.profile.machines, self.profile.cores) != (1, cores):
+            return Reason(
+                "platform",
+                f"it was profiled on {self.profile.machines} machines with {self.profile.cores} "
+                f"cores, and here is one with {cores}",
+            )
+        return None
+
+    def __call__(self, samples: Samples, capacity: int | None) -> str | None:
+        reason, self.first = self.first or self.recalibration.look(samples, capacity), None
+        if reason is None:
+            return None
+        self.due = reason
+        return f"{reason.cause}: {reason.words}"
+
+    def heard(self, _record: Record) -> None:
+        """Listen to the loop: begin to profile when that is due, and tell how it ended."""
+        if self.process is not None and self.process.poll() is not None:
+            code, self.process = self.process.returncode, None
+            where = self.out / "profile.log"
+            _log.warning(
+                "profiling again has %s; see %s", "ended" if code == 0 else "failed", where
+            )
+        due, self.due = self.due, None
+        if due is not None and due.is_profiled and self.profiles and self.process is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        known = self.profile.known
+        self.out.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "sojourn", "profile", self.app]
+        command += ["--max-latency", f"{known.limit_s * 1e3:g}ms"]
+        command += ["--small", f"{self.profile.small:g}", "--out", str(self.out)]
+        command += ["--machines", str(self.profile.machines), "--cores", str(self.profile.cores)]
+        command += [] if self.master is None else ["--master", self.master]
+        command += [] if self.checkpoint is None else ["--checkpoint", str(self.checkpoint)]
+        for old in self.out.rglob("*.jsonl"):
+            old.unlink()  # of a sample that is older
+        with (self.out / "profile.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        _log.warning("profiling again, in a run of its own; see %s", self.out / "profile.log")
+
+    def __enter__(self) -> "Watch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End profiling, if it runs."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        os.killpg(self.process.pid, signal.SIGINT)
+        try:
+            self.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
