@@ -6,14 +6,14 @@ time, where busy workers share cores.
     compute   an operator that computes for 1 ms, with 1, 2, 4, 8, 16 and 32 workers
     sleep     one that sleeps for 5 ms
     nothing   one that does nothing, which shows what carrying a tuple costs
-    operators how long the operators of examples take, and how much they pass on, with few tuples
+    operators how long the operators of examples take, and how much they pass on, where none waits
 
-As many tuples come as are taken. With `simulator.hopCpu` and `simulator.taskShare` as they are, the
-simulator lies within 20 % of Spark at every number of workers. Seconds with more than 5 % of the
-CPU stolen are left out.
+As many tuples come as are taken, but in the last part. With `simulator.hopCpu`, `.handOverCpu` and
+`.taskShare` as they are, the simulator lies within 20 % of Spark at every number of workers.
+Seconds with more than 5 % of the CPU stolen are left out.
 
-`fitted` says which values of these two settings would fit this machine best, by least squares of
-the logarithms over all parts that were run. The defaults are guesses until they are set by that.
+`fitted` says which values of these settings would fit this machine best, by least squares of the
+logarithms: the first and the last by `nothing`, then the second by `compute` and `sleep`.
 
 Ends with code 1 where a figure misses its bound.
 """
@@ -25,7 +25,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,11 @@ from sojourn.simulator.workload import OperatorLoad, Workload
 
 TASKS = (1, 2, 4, 8, 16, 32)
 WITHIN = 0.2
+WHILE = {"compute": (0.1, 0.5), "sleep": (0.1, 0.5), "nothing": (0.02, 0.06)}
+"""Of virtual time, in which settings are fitted."""
 CORES = os.cpu_count() or 1
-FEW = 50.0  # tuples a second
+FEW = {"linear": 300.0, "diamond": 50.0, "star": 1000.0, "wc": 2000.0, "swc": 200.0, "tsa": 2000.0}
+"""Tuples a second that keep workers warm, and for which none waits."""
 
 
 def compute(n: int) -> list[int]:
@@ -67,8 +70,8 @@ def nothing(n: int) -> list[int]:
 
 
 KINDS: dict[str, tuple[Callable[[int], list[int]], OperatorLoad]] = {
-    "compute": (compute, OperatorLoad(Distribution("constant", 0.001))),
-    "sleep": (sleep, OperatorLoad(Distribution("constant", 0.005), cpu=0.0)),
+    "compute": (compute, OperatorLoad(Distribution("gamma", 0.001, scv=0.01))),
+    "sleep": (sleep, OperatorLoad(Distribution("gamma", 0.005, scv=0.01), cpu=0.0)),
     "nothing": (nothing, OperatorLoad(Distribution("constant", 0.0))),
 }
 
@@ -113,7 +116,7 @@ def on_spark(spark: SparkSession, kind: str, tasks: int, seconds: int) -> dict[s
 
 
 def simulated(
-    kind: str, tasks: int, settings: SimulatorSettings, seconds: tuple[float, float] = (0.5, 2.0)
+    kind: str, tasks: int, settings: SimulatorSettings, seconds: tuple[float, float]
 ) -> float:
     """The same in virtual time, from one moment to another."""
     engine = CrowdedEngine(
@@ -136,7 +139,10 @@ def part(kind: str, spark: SparkSession, quick: bool) -> dict[str, Any]:
     runs, missed = [], []
     for tasks in TASKS:
         run = on_spark(spark, kind, tasks, 4 if quick else 12)
-        run |= {"tasks": tasks, "simulated": simulated(kind, tasks, SimulatorSettings())}
+        run |= {
+            "tasks": tasks,
+            "simulated": simulated(kind, tasks, SimulatorSettings(), WHILE[kind]),
+        }
         runs.append(run)
         ratio = run["simulated"] / run["per_second"]
         if not 1 - WITHIN <= ratio <= 1 + WITHIN:
@@ -151,14 +157,14 @@ def examples() -> dict[str, sj.Topology]:
     import tsa
     import wc
 
-    few = patterns.Settings(rate=FEW)
+    few = {name: patterns.Settings(rate=rate) for name, rate in FEW.items()}
     return {
-        "linear": patterns.linear(few),
-        "diamond": patterns.diamond(replace(few, depth=1)),
-        "star": patterns.star(few),
-        "wc": wc.designed("wc", rate=FEW),
-        "swc": wc.designed("swc", rate=FEW),
-        "tsa": tsa.topology(rate=FEW),
+        "linear": patterns.linear(few["linear"]),
+        "diamond": patterns.diamond(replace(few["diamond"], depth=1)),
+        "star": patterns.star(few["star"]),
+        "wc": wc.designed("wc", rate=FEW["wc"]),
+        "swc": wc.designed("swc", rate=FEW["swc"]),
+        "tsa": tsa.topology(rate=FEW["tsa"]),
     }
 
 
@@ -184,18 +190,28 @@ def operators(spark: SparkSession, quick: bool) -> dict[str, Any]:
 def fitted(results: dict[str, Any]) -> dict[str, float]:
     """The settings that would fit best."""
 
-    def off(hop_us: float, share: float) -> float:
-        settings = replace(SimulatorSettings(), hop_cpu_s=hop_us / 1e6, task_share=share)
+    def off(kinds: Sequence[str], settings: SimulatorSettings) -> float:
         return sum(
-            math.log(simulated(kind, run["tasks"], settings, (0.1, 0.4)) / run["per_second"]) ** 2
-            for kind, found in results.items()
-            if kind in KINDS
-            for run in found["runs"]
+            math.log(simulated(kind, run["tasks"], settings, WHILE[kind]) / run["per_second"]) ** 2
+            for kind in kinds
+            for run in results[kind]["runs"]
         )
 
-    grid = itertools.product((5, 10, 20, 40, 80, 160), (0.0, 0.001, 0.003, 0.01))
-    hop_us, share = min(grid, key=lambda of: off(*of))
-    return {"hop_cpu_us": hop_us, "task_share": share, "off": off(hop_us, share)}
+    plain, best = SimulatorSettings(), {}
+    if "nothing" in results:
+        grid = [
+            replace(plain, hop_cpu_s=hop_us / 1e6, task_share=share)
+            for hop_us in (1, 1.3, 1.6, 2, 2.5)
+            for share in (0.0, 0.002, 0.005, 0.01)
+        ]
+        plain = min(grid, key=lambda of: off(["nothing"], of))
+        best = {"hop_cpu_us": plain.hop_cpu_s * 1e6, "task_share": plain.task_share}
+    others = [kind for kind in ("compute", "sleep") if kind in results]
+    if others:
+        grid = [replace(plain, hand_over_cpu_s=ms / 1e3) for ms in (0.2, 0.24, 0.28, 0.32, 0.36)]
+        plain = min(grid, key=lambda of: off(others, of))
+        best["hand_over_cpu_ms"] = plain.hand_over_cpu_s * 1e3
+    return best
 
 
 def main() -> None:

@@ -442,8 +442,15 @@ class SimulatorSettings(_Checked):
     hop_cpu_s: float = _knob(
         "simulator.hopCpu",
         "duration",
-        0.00002,
+        0.0000016,
         "CPU time that a tuple costs from one operator to the next, where machines are full.",
+    )
+    hand_over_cpu_s: float = _knob(
+        "simulator.handOverCpu",
+        "duration",
+        0.00032,
+        "CPU time to hand a tuple to a worker, or short ones that take 1ms together, where "
+        "machines are full.",
     )
     task_share: float = _knob(
         "simulator.taskShare",

@@ -127,7 +127,7 @@ def test_a_profile_is_a_plan_and_has_service_times(
     profile = read_profile(path)
     applied = profile.applied(load_topology(APP))
     assert {n: s.processors for n, s in applied.operators.items()} == profile.processors
-    other = path.read_text(encoding="utf-8").replace("      op1:", "      op9:")
+    other = path.read_text(encoding="utf-8").replace("    op1: ", "    op9: ")
     path.write_text(other, encoding="utf-8")
     with pytest.raises(InputError, match="operator 'op9' is not in the topology 'linear'"):
         read_profile(path).applied(load_topology(APP))

@@ -15,7 +15,9 @@ from sojourn.simulator.crowded import CrowdedEngine
 from sojourn.simulator.draws import Distribution
 from sojourn.simulator.workload import OperatorLoad, Workload
 
-FREE = replace(SimulatorSettings(), hop_cpu_s=0.0, task_share=0.0, hop_s=0.0, sink_s=0.0)
+FREE = replace(
+    SimulatorSettings(), hop_cpu_s=0.0, hand_over_cpu_s=0.0, task_share=0.0, hop_s=0.0, sink_s=0.0
+)
 
 
 def chain(*names: str, **options: Any) -> sj.Topology:
@@ -204,3 +206,13 @@ def test_tasks_are_where_they_are_placed() -> None:
     )  # fmt: skip
     assert apart == pytest.approx(2000, rel=0.01)
     assert together == pytest.approx(1000, rel=0.01)
+
+
+@pytest.mark.parametrize(("service_s", "rate"), [(0.001, 1 / 0.0015), (0.0001, 1 / 0.00015)])
+def test_handing_tuples_to_workers_costs_cpu_time_that_short_ones_share(
+    service_s: float, rate: float
+) -> None:
+    settings = replace(FREE, hand_over_cpu_s=0.0005)
+    operators = {"work": load(service_s, "constant")}
+    _, samples = ran(chain("work"), operators, 1.0, settings, cores=1, in_flight=10)
+    assert throughput(samples) == pytest.approx(rate, rel=0.01)

@@ -1,9 +1,12 @@
 """The second step of profiling (Liu 2017, §4.2): how much a platform carries. Sources and the
 operators behind them are strengthened in turn until neither helps (algorithm 2). Pure.
 
+As printed, the algorithm goes on until much less is carried. Where tasks cost little, that never
+comes, so it ends where its text says: once neither has helped, one after the other.
+
 The paper leaves open how many tasks operators get at a time. Here it is as many as the ratios say,
-and twice as many as the last time if that helped. So the tasks grow by at least the sum of the
-ratios in three rounds, as the paper's bound on rounds asks."""
+and twice as many as the last time they got some, if that helped. So the tasks grow by at least the
+sum of the ratios in three rounds, as the paper's bound on rounds asks."""
 
 import math
 from collections.abc import Mapping
@@ -16,6 +19,7 @@ STEP = "platform"
 _STRONGER = 0.7  # of what may be under way, if a throttle must be stronger
 _SAFE = 0.9  # of what the limit would allow by Little's law
 _THROTTLES = 4
+_FRUITLESS = 2  # attempts in a row: one with the sources, one with the operators behind them
 
 
 @dataclass(frozen=True)
@@ -52,22 +56,23 @@ def capability(
     """From a parallelism on. `found` gets the best that keeps the limit, or else the best."""
     now = start
     seen = measured((yield Proposal(STEP, now, "the ratios of the application's features")))
-    best, last, step = Best(now, seen), "", 1
+    best, last, step, helped = Best(now, seen), "", 1, False
     met = best if best.is_met(limits) else None
     yield Verdict(True, "a start")
-    before, throttles = seen, 0
+    before, throttles, fruitless = seen, 0, 0
     change = 1
     for _ in range(most_rounds(len(start.processors), limits, ratios)):
         in_time = seen.latency_s <= limits.latency_s
         if last == "throttle" and in_time and change >= 0:
             break
-        if last == "throttle" or seen.throughput < limits.alpha * best.measured.throughput:
+        much_less = seen.throughput < limits.alpha * best.measured.throughput
+        if last == "throttle" or much_less or fruitless == _FRUITLESS:
             if throttles == _THROTTLES or (last != "throttle" and best.is_met(limits)):
                 break
             now, why = throttled(best, now, last, in_time, limits)
             last, throttles = "throttle", throttles + 1
         elif (change > 0 and not in_time) or (change <= 0 and last == "source"):
-            step = 2 * step if change > 0 and last == "sinks" else 1
+            step = 2 * step if helped else 1
             now = enhanced(now, {name: step * ratio for name, ratio in ratios.items()})
             last, why = "sinks", f"{_told(step)} of the ratios more behind the sources"
         else:
@@ -75,11 +80,12 @@ def capability(
             last, why = "source", "a task more for each source"
         before, seen = seen, measured((yield Proposal(STEP, now, why)))
         change = seen.change(before)
-        better = seen.throughput > best.measured.throughput
+        helped = change > 0 if last == "sinks" else helped
+        fruitless = 0 if change > 0 else fruitless + 1
         this = Best(now, seen)
-        if better and change > 0:
+        if seen.change(best.measured) > 0:
             best = this
-        if this.is_met(limits) and (met is None or seen.throughput > met.measured.throughput):
+        if this.is_met(limits) and (met is None or seen.change(met.measured) > 0):
             met = this
         words = {1: "more is carried", 0: "no change for sure", -1: "less is carried"}[change]
         late = "" if this.is_met(limits) else f", and tuples take {seen.latency_s * 1e3:.0f} ms"

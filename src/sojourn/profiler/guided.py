@@ -3,9 +3,10 @@ to start and which rounds cannot win. Pure.
 
 Every operator is a station that has so much work for each source tuple as the features say. If all
 that were computing, the cores would bound what is carried, so the start has as many tasks as that
-takes. What is measured then tells what is in short supply. If tuples take longer than they must,
-cores are full, and no further task can win. Else the operators without time to spare need tasks, as
-many as twice the load takes. If nobody is busy, sources are in short supply."""
+takes. Once nearly that is carried, no further task can win. Until then, what is measured tells what
+is in short supply. If tuples take longer than they must, cores are full, but not evenly: with twice
+the tasks, machines share the work more evenly. Else the operators without time to spare need tasks,
+as many as twice the load takes. If nobody is busy, sources are in short supply."""
 
 import math
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ STEP = "model"
 _BUSY = 0.85  # of its time: it has none to spare
 _CROWDED = 1.25  # times what tuples take at least, on average over the work: cores are full
 _MORE = 2.0  # times the load, where cores are not full
+_NEAR = 0.97, 1.05  # of what the cores could carry; more is carried where operators wait
 _ROUNDS = 12
 _THROTTLES = 3
 
@@ -34,17 +36,21 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
     now = Parallelism(tasks_for(target, features), dict.fromkeys(shape.sources, 1))
     why = f"cores could carry {target:.4g} tuples a second"
     best: Best | None = None
+    last = ""
     for _ in range(_ROUNDS):
         seen = measured((yield Proposal(STEP, now, why)))
-        this = Best(now, seen)
-        if best is not None and seen.change(best.measured) <= 0:
-            yield Verdict(False, "no more is carried, so nothing is in short supply any more")
-            break
-        best = this
-        then, why = _next(now, seen, features, shape)
-        yield Verdict(True, f"more is carried; {why}" if then else why)
+        more = best is None or seen.change(best.measured) > 0
+        best = Best(now, seen) if more or best is None else best
+        starved = not busiest(seen, _BUSY)
+        then: Parallelism | None = None
+        if more or (starved and last != "sources"):
+            then, why = _next(now, seen, features, shape, target)
+        else:
+            why = "so nothing is in short supply any more"
+        yield Verdict(more, f"{'more' if more else 'no more'} is carried; {why}")
         if then is None:
             break
+        last = "sources" if then.parts != now.parts else "operators"
         now = then
     assert best is not None
     for number in range(_THROTTLES):
@@ -68,6 +74,11 @@ def tasks_for(rate: float, features: Mapping[str, Feature]) -> dict[str, int]:
     }
 
 
+def busiest(seen: Measured, share: float) -> list[str]:
+    """Operators and sinks that are busy for more than that share of their time."""
+    return [name for name, of in seen.seen.items() if of.capacity > share]
+
+
 def crowded(seen: Measured, features: Mapping[str, Feature]) -> float:
     """How many times as long tuples take as they must, over all work."""
     least = real = 0.0
@@ -80,16 +91,24 @@ def crowded(seen: Measured, features: Mapping[str, Feature]) -> float:
 
 
 def _next(
-    now: Parallelism, seen: Measured, features: Mapping[str, Feature], shape: Shape
+    now: Parallelism,
+    seen: Measured,
+    features: Mapping[str, Feature],
+    shape: Shape,
+    bound: float,
 ) -> tuple[Parallelism | None, str]:
     """What to try next, and what is in short supply; nothing if no round can win."""
-    times = crowded(seen, features)
-    if times > _CROWDED:
-        return None, f"tuples take {times:.2f} times what they must: the cores are full"
-    busy = [name for name in features if seen.seen[name].capacity > _BUSY]
-    single = [name for name in busy if name in shape.single]
+    share, times = seen.throughput / bound, crowded(seen, features)
+    if times > _CROWDED and _NEAR[0] <= share <= _NEAR[1]:
+        return None, f"that is {share:.0%} of what the cores could carry"
+    busy = busiest(seen, _BUSY)
+    single = [name for name in busy if name in shape.single or name not in features]
     if single:
         return None, f"{single[0]} has one task, and no time to spare"
+    if busy and times > _CROWDED:
+        then = {n: k * (1 if n in shape.single else 2) for n, k in now.processors.items()}
+        why = f"tuples take {times:.2f} times what they must: the cores are full, if unevenly"
+        return replace(now, processors=then), why
     if busy:
         more = tasks_for(_MORE * seen.throughput, features)
         then = {

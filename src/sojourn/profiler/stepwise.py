@@ -14,6 +14,8 @@ from sojourn.topology import OperatorSpec, Topology
 
 STEP = "application"
 _KEEPS_UP = 0.9  # of a small load
+_BUSY = 0.3  # of its time, for the busiest operator: nothing waits for long, and all is warm
+_TIMES = 2.0, 100.0  # times the small load, at least and at most
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,10 @@ def featured(shape: Shape, limits: Limits, small: float, found: Found) -> Method
             f"{first.throughput:.4g}; give a smaller load"
         )
     yield Verdict(True, "how long operators take at least, and what they pass on")
-    why = "twice as many, to see on what outputs depend"
-    second = measured((yield Proposal(STEP, ones, why, 2 * small)))
+    busiest = max(of.capacity for name, of in first.seen.items() if name in shape.operators)
+    times = min(_TIMES[1], max(_TIMES[0], _BUSY / max(busiest, 1e-6)))
+    why = f"{times:.3g} times as many, to see on what outputs depend, and what is quicker then"
+    second = measured((yield Proposal(STEP, ones, why, times * small)))
     found.features = features_of(shape, first, second, small)
     found.ratios = ratios(found.features, shape.senders, limits.slice)
     yield Verdict(True, _told(found.features))
@@ -103,7 +107,7 @@ def featured(shape: Shape, limits: Limits, small: float, found: Found) -> Method
 def features_of(
     shape: Shape, first: Measured, second: Measured, small: float
 ) -> dict[str, Feature]:
-    """From what was measured with a small load, and with twice that."""
+    """From what was measured with a small load, and with a larger one."""
     found = {}
     for name in shape.operators:
         one, two = first.seen[name], second.seen[name]

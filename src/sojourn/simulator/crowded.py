@@ -1,7 +1,8 @@
 """Machines that are full: a topology in virtual time, tuple by tuple, whose busy workers share the
 cores of their machine. Those that sleep use none. Besides its own work, a tuple costs CPU time for
-each hop, and each worker costs some whether it is busy or not. Sources take from a queue that a
-generator fills, as long as not too many of their tuples are under way.
+each hop and for handing it to a worker, which short ones share, and each worker costs some whether
+it is busy or not. Sources take from a queue that a generator fills, as long as not too many of
+their tuples are under way.
 
 Slower than the simulated engine, which knows no such limits, but right where machines are full. It
 gives the same samples. Fed and read by whoever looks for the parallelism of an application."""
@@ -28,6 +29,7 @@ _BLOCK = 1024  # random numbers that are drawn at once
 _LEAST_CORES = 0.05  # that workers leave to work, however many they are
 _INFINITE = math.inf
 _ROUNDING = 1e-6  # of a message
+_GRAIN_S = 0.001  # of work that is handed to a worker together
 
 
 @dataclass(slots=True)
@@ -214,7 +216,6 @@ class CrowdedEngine:
     # what it is made of
 
     def _built(self, topology: Topology, workload: Workload) -> dict[str, _Vertex]:
-        sink = OperatorLoad(Distribution("constant", self.settings.sink_s))
         none = OperatorLoad(Distribution("constant", 0.0))
         found: dict[str, _Vertex] = {}
         for name in topology.vertices:
@@ -222,7 +223,7 @@ class CrowdedEngine:
             if name in topology.sources:
                 found[name] = _Source(name, none, rng)
             else:
-                found[name] = _Vertex(name, workload.operators.get(name, sink), rng)
+                found[name] = _Vertex(name, workload.operators.get(name, none), rng)
         for name, vertex in found.items():
             edges: dict[str | None, list[Edge]] = {}
             for edge in topology.edges:
@@ -339,7 +340,8 @@ class CrowdedEngine:
         service_s = next(vertex.services)
         task.root, task.since_s, task.busy = root, self.now_s, True
         waits_s = service_s * (1.0 - vertex.load.cpu)
-        task.work_s = service_s - waits_s + vertex.hop_s
+        handed = min(1.0, service_s / _GRAIN_S) * self.settings.hand_over_cpu_s
+        task.work_s = service_s - waits_s + vertex.hop_s + handed
         if waits_s > 0:
             heapq.heappush(self.timers, (self.now_s + waits_s, next(self.numbers), task))
         else:
