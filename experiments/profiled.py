@@ -36,7 +36,7 @@ US = 1e-6
 UNDER_WAY = 1000  # source tuples, unless fewer may be
 SLOW_S = 0.0002  # operators that take longer are read for longer
 SMALL = 80.0  # messages a second: an operator that sleeps for 5 ms keeps up
-NUMBERS_S, PARSE_S, SLEEP_S = 360 * US, 14 * US, 5e-3  # of the three patterns' operators
+NUMBERS_S, PARSE_S, SLEEP_S = 547 * US, 15 * US, 5.13e-3  # of the three patterns' operators
 NOTES = (
     "virtual time, tuple by tuple; machines of two cores that busy workers share; service times as "
     "measured on Spark where none waits, and what hops and workers cost as fitted on two cores "
@@ -57,19 +57,19 @@ KIND = {
     "sleep": takes(SLEEP_S, cpu=0.0),
 }
 COUNTING = {
-    "parse": takes(9 * US),
-    "split": takes(4 * US, gains={"count": 12.0}),
-    "count": takes(3 * US, gains={"out": 0.0}),  # nobody reads the counts, as in the paper
+    "parse": takes(7.1 * US),
+    "split": takes(30.4 * US, gains={"count": 12.0}),
+    "count": takes(3.7 * US, gains={"out": 0.0}),  # nobody reads the counts, as in the paper
 }
-WAITING = {"wait": takes(1.1e-3, cpu=0.0)}
+WAITING = {"wait": takes(1.11e-3, cpu=0.0)}
 SENTIMENT = {
-    "language": takes(20 * US, gains={"sentiment": 0.75}),
-    "sentiment": takes(15 * US),
-    "average": takes(4 * US),
-    "hashtags": takes(6 * US, gains={"rolling": 0.75}),
-    "rolling": takes(4 * US),
-    "ranking": takes(9 * US, gains={"total": 16.0}, every_s=1.0),
-    "total": takes(12 * US, gains={"rankings": 1.0}, every_s=1.0),
+    "language": takes(11.3 * US, gains={"sentiment": 0.75}),
+    "sentiment": takes(18.8 * US),
+    "average": takes(5.1 * US),
+    "hashtags": takes(8.2 * US, gains={"rolling": 0.75}),
+    "rolling": takes(11.0 * US),
+    "ranking": takes(15.1 * US, gains={"total": 16.0}, every_s=1.0),
+    "total": takes(59.7 * US, gains={"rankings": 1.0}, every_s=1.0),
 }
 
 
