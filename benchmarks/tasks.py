@@ -161,7 +161,7 @@ def examples() -> dict[str, sj.Topology]:
     return {
         "linear": patterns.linear(few["linear"]),
         "diamond": patterns.diamond(replace(few["diamond"], depth=1)),
-        "star": patterns.star(few["star"]),
+        "star": patterns.star(replace(few["star"], depth=1)),
         "wc": wc.designed("wc", rate=FEW["wc"]),
         "swc": wc.designed("swc", rate=FEW["swc"]),
         "tsa": tsa.topology(rate=FEW["tsa"]),

@@ -9,7 +9,8 @@
 
 One that computes draws 10 000 random numbers, one that parses reads the message as JSON, and one
 that sleeps does so for 5 ms, as if it asked a service. Each passes on so many messages for one as
-its selectivity says. The depth is that of the line, or of each way through the diamond.
+its selectivity says. The depth is that of the line, of each way through the diamond, or of each end
+of the star.
 """
 
 import argparse
@@ -29,14 +30,12 @@ KINDS = ("cpu", "json", "sleep")
 @dataclass(frozen=True)
 class Settings:
     """Operators in a row, messages that each makes of one, messages per second (None: as many as
-    are taken), and how many there are if they end. `waits` has operators sleep for as long as they
-    would compute, so that few cores can have many of them."""
+    are taken), and how many there are if they end."""
 
     depth: int = 3
     selectivity: float = 1.0
     rate: float | None = None
     count: int | None = None
-    waits: bool = False
 
 
 DEFAULTS = Settings()
@@ -50,14 +49,12 @@ def message(number: int) -> str:
     return json.dumps({"id": number, "text": words, "user": {"name": f"user{number % 97}"}})
 
 
-def work(kind: str, selectivity: float, waits: bool, text: str) -> list[str]:
+def work(kind: str, selectivity: float, text: str) -> list[str]:
     """The message, after some work, so many times as the selectivity says."""
     if kind == "sleep":
         time.sleep(SLEEP_S)
     elif kind == "json":
         text = json.dumps(json.loads(text))
-    elif waits:
-        time.sleep(SLEEP_S / 5)
     else:
         for _ in range(NUMBERS):
             random.random()
@@ -77,8 +74,13 @@ def _source(t: sj.Topology, name: str, settings: Settings) -> Any:
 def _row(t: sj.Topology, names: list[str], kind: str, settings: Settings, first: Any) -> Any:
     last = first
     for name in names:
-        last = t.operator(name, partial(work, kind, settings.selectivity, settings.waits), last)
+        last = t.operator(name, partial(work, kind, settings.selectivity), last)
     return last
+
+
+def _numbered(name: str, settings: Settings) -> list[str]:
+    """Names of operators in a row."""
+    return [name + ("" if i == 0 else f".{i + 1}") for i in range(settings.depth)]
 
 
 def linear(settings: Settings = DEFAULTS, kinds: tuple[str, ...] = ("cpu",)) -> sj.Topology:
@@ -97,22 +99,19 @@ def diamond(settings: Settings = ONE_DEEP) -> sj.Topology:
     first = _source(t, "messages", settings)
     ways = []
     for way, kind in enumerate(("cpu", "json", "sleep", "sleep")):
-        names = [
-            f"{kind}{way + 1}" + ("" if i == 0 else f".{i + 1}") for i in range(settings.depth)
-        ]
+        names = _numbered(f"{kind}{way + 1}", settings)
         ways.append(_row(t, names, kind, settings, first))
-    join = t.operator("join", partial(work, "json", settings.selectivity, False), *ways)
+    join = t.operator("join", partial(work, "json", settings.selectivity), *ways)
     t.sink("nothing", sj.sinks.call(lambda _: None), join)
     return t
 
 
-def star(settings: Settings = DEFAULTS) -> sj.Topology:
+def star(settings: Settings = ONE_DEEP) -> sj.Topology:
     """Two sources, a hub and two ends; all parse."""
     t = sj.Topology("star")
     sources = [_source(t, name, settings) for name in ("left", "right")]
-    does = partial(work, "json", settings.selectivity, False)
-    hub = t.operator("hub", does, *sources)
-    ends = [t.operator(name, does, hub) for name in ("up", "down")]
+    hub = t.operator("hub", partial(work, "json", settings.selectivity), *sources)
+    ends = [_row(t, _numbered(name, settings), "json", settings, hub) for name in ("up", "down")]
     t.sink("nothing", sj.sinks.call(lambda _: None), *ends)
     return t
 
@@ -128,7 +127,7 @@ def main() -> None:
     parser.add_argument("--selectivity", type=float, default=DEFAULTS.selectivity)
     parser.add_argument("--count", type=int, default=9)
     options = parser.parse_args()
-    depth = options.depth or (1 if options.pattern == "diamond" else DEFAULTS.depth)
+    depth = options.depth or (DEFAULTS.depth if options.pattern == "linear" else 1)
     if depth < 1 or not 0 <= options.selectivity <= 100 or options.count < 1:
         parser.error("depth and count must be at least 1, and selectivity from 0 to 100")
     made = PATTERNS[options.pattern](Settings(depth, options.selectivity, None, options.count))

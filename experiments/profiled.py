@@ -14,7 +14,7 @@ from lab import Lab
 
 import sojourn as sj
 from sojourn.chains import contracted
-from sojourn.profile import Profiling
+from sojourn.profile import BASELINES, Profiling
 from sojourn.profiler.capability import Limits
 from sojourn.profiler.readings import Reading
 from sojourn.profiler.stepwise import Shape
@@ -41,8 +41,9 @@ NOTES = (
     "virtual time, tuple by tuple; machines of two cores that busy workers share; service times as "
     "measured on Spark where none waits, and what hops and workers cost as fitted on two cores "
     "(benchmarks/tasks.py); a reading lasts 20 ms of virtual time or more, or 200 ms where "
-    "operators are slow, 20 readings a trial; at most 1000 source tuples are under way; a round is "
-    "a trial of a parallelism"
+    "operators are slow and 100 ms where some have timers, 20 readings a trial; at most 1000 "
+    "source tuples are under way, so the limit on latency hardly binds; a round is a trial of a "
+    "parallelism"
 )
 
 
@@ -97,15 +98,19 @@ def profiled(
     made: tuple[sj.Topology, Workload],
     machines: int,
     methods: Sequence[str],
+    under_way: int = UNDER_WAY,
     **limits: Any,
 ) -> Profiling:
     """Methods on so many machines, one after the other, with as many rounds as the first took."""
     topology, workload = made
     platform = SimulatedPlatform(
-        topology, workload, SimulatorSettings(), machines, CORES, most=UNDER_WAY
+        topology, workload, SimulatorSettings(), machines, CORES, most=under_way
     )
-    slow = any(load.service.mean_s > SLOW_S for load in workload.operators.values())
-    how = Reading(seconds=(0.2 if slow else 0.02) / (2 if lab.quick else 1))
+    loads = workload.operators.values()
+    slow = any(load.service.mean_s > SLOW_S for load in loads)
+    timed = any(load.every_s is not None for load in loads)  # a trial lasts for some turns
+    seconds = 0.2 if slow else 0.1 if timed else 0.02
+    how = Reading(seconds=seconds / (2 if lab.quick else 1))
     found = Profiling(
         Shape.of(contracted(topology)),
         platform,
@@ -123,11 +128,17 @@ def rates(found: Profiling, method: str) -> list[float]:
 
 
 def so_far(found: Profiling, method: str) -> list[float]:
-    """The best throughput after each round. Methods that never go back have the last."""
-    of = rates(found, method)
-    if method in ("threshold", "stela"):
-        return of
-    return [max(of[: i + 1]) for i in range(len(of))]
+    """What is carried after each round: of methods that go back, the most of what was kept so far
+    and is within the limit; of others, what the round carries."""
+    rounds = found.tried(method)
+    if method in BASELINES:
+        return rates(found, method)
+    best: list[float] = []
+    for of in rounds:
+        is_kept = of.verdict.kept and of.measured.latency_s <= found.limits.latency_s
+        before = best[-1] if best else 0.0
+        best.append(max(before, of.measured.throughput) if is_kept or not best else before)
+    return best
 
 
 def final(found: Profiling, method: str) -> float:

@@ -1,7 +1,10 @@
 """Profiling on Spark, for figure 11: word count and a line whose operators sleep, so that two cores
 can have many tasks. Two cores say nothing about margins; this shows that the mechanics work."""
 
+import contextlib
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -12,7 +15,8 @@ import sojourn as sj
 from sojourn.chains import contracted
 from sojourn.cli.profile_view import boxes
 from sojourn.confidence import differ
-from sojourn.profile import Profiling, SparkPlatform
+from sojourn.ports import Parallelism, Samples
+from sojourn.profile import Profiling, SparkPlatform, SparkTrial
 from sojourn.profiler.capability import Limits
 from sojourn.profiler.readings import Reading
 from sojourn.profiler.stepwise import Shape
@@ -21,6 +25,8 @@ SLEEPS_S = {"parse": 0.008, "split": 0.004, "count": 0.002}  # of word count
 LINE_S = 0.005
 WORDS = 4  # of a tweet: twelve that sleep would take too many workers
 SMALL = 10.0
+TASKS = 8  # that stand for cores where the paper's bound on rounds asks for them: operators sleep
+MOST_CPU = 0.01
 
 
 def tweet(number: int) -> str:
@@ -80,13 +86,55 @@ def line() -> sj.Topology:
 
 def profiled(lab: Lab, topology: sj.Topology) -> tuple[Profiling, float]:
     """All methods; and the share of a core that profiling itself took."""
-    platform = SparkPlatform(topology, 1, 2, spark=lab.session())
+    platform = Timed(SparkPlatform(topology, 1, 2, spark=lab.session()))
     how = Reading(seconds=0.5 if lab.quick else 1.0, doublings=0, steadies=6)
     shape = Shape.of(contracted(topology))
-    found = Profiling(shape, platform, Limits(cores=8), how, SMALL)
+    found = Profiling(shape, platform, Limits(cores=TASKS), how, SMALL)
     began_s, used_s = time.monotonic(), time.thread_time()
     found.run(ALL)
-    return found, (time.thread_time() - used_s) / (time.monotonic() - began_s)
+    own_s = time.thread_time() - used_s - platform.used_s
+    return found, own_s / (time.monotonic() - began_s)
+
+
+class Timed:
+    """A platform that knows how much CPU time its trials take of the thread that runs them."""
+
+    def __init__(self, platform: SparkPlatform) -> None:
+        self.of, self.machines, self.cores = platform, platform.machines, platform.cores
+        self.used_s = 0.0
+
+    @contextmanager
+    def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator["Timed.Trial"]:
+        """Run the application."""
+        with contextlib.ExitStack() as running:
+            with self.timed():
+                trial = running.enter_context(self.of.trial(parallelism, rate))
+            yield Timed.Trial(self, trial)
+            with self.timed():
+                running.pop_all().close()
+
+    def close(self) -> None:
+        """End it."""
+        self.of.close()
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """What is done here is not profiling itself."""
+        began_s = time.thread_time()
+        yield
+        self.used_s += time.thread_time() - began_s
+
+    class Trial:
+        """One of its trials."""
+
+        def __init__(self, platform: "Timed", trial: SparkTrial) -> None:
+            self.platform, self.of = platform, trial
+            self.completed, self.waiting = trial.completed, trial.waiting
+
+        def read(self, seconds: float) -> Samples:
+            """Let so much time pass."""
+            with self.platform.timed():
+                return self.of.read(seconds)
 
 
 def on_spark(lab: Lab) -> Finding:
@@ -109,11 +157,13 @@ def on_spark(lab: Lab) -> Finding:
             others = (one, of.best["threshold"].measured, of.best["stela"].measured)
             if any(differ(other.readings, ours) < 0 for other in others):
                 worse.append(f"{method} on {name}")
-    rows.append(("CPU of profiling itself, of a core", "", f"{max(shares):.2%}"))
+    rows.append(("CPU of profiling itself, of a core", "below 1%", f"{max(shares):.3%}"))
+    if max(shares) >= MOST_CPU:
+        worse.append("CPU of profiling itself")
     verdict = (
         "stepwise and guided carry no less than the others"
         if not worse
-        else f"carries less than another: {', '.join(worse)}"
+        else f"does not hold: {', '.join(worse)}"
     )
 
     def draw(figure: Any) -> None:

@@ -3,8 +3,8 @@ with as many rounds, on 2 to 14 machines.
 
 Claims: 6000 a second take 4 machines, and Stela 8; up to 57.1 % fewer machines for the same.
 
-Rule: what Stela carries on 8 machines, stepwise carries on 4; and there is nothing that both carry
-on some number of machines for which stepwise takes more than Stela."""
+Rule: what Stela carries on 8 machines, stepwise carries on 4; and of all that Stela carries on some
+number of machines, nothing takes stepwise more machines, or is not carried at all."""
 
 from typing import Any
 

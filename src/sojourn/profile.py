@@ -7,20 +7,24 @@ the trial lasts."""
 
 import contextlib
 import itertools
-import time
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sojourn import durable, sinks
-from sojourn.errors import InputError
+from sojourn import durable, sinks, sources
+from sojourn.chains import contracted
+from sojourn.errors import InputError, TopologyFailed
+from sojourn.graph import groups
 from sojourn.ports import Parallelism, Platform, Sample, Samples
 from sojourn.profiler.baselines import stela, threshold
 from sojourn.profiler.capability import Best, Limits
 from sojourn.profiler.guided import guided
 from sojourn.profiler.readings import Reading
 from sojourn.profiler.rounds import Round, run
+from sojourn.profiler.stepwise import STEP as APPLICATION
 from sojourn.profiler.stepwise import Found, Shape, stepwise
 from sojourn.profiler.trial import Method, Progress, Proposal
 from sojourn.settings import ControlSettings, EngineSettings
@@ -34,10 +38,9 @@ if TYPE_CHECKING:
 SAMPLE, SAMPLE_S = 10_000, 10.0  # values of each source that are recorded, and for how long
 METHODS = ("guided", "stepwise")
 BASELINES = ("threshold", "stela")
-FIRST = 2  # rounds that look at the application, not at a parallelism
 _LOOK_S = 0.1
 _SLOTS = 100  # of a session on this machine; those that are free cost nothing
-_MOST_LEFT = 15  # rounds, where a method does not say how many it takes
+_MOST_ROUNDS = 17  # where a method does not say how many it takes
 
 
 @dataclass
@@ -59,7 +62,8 @@ class Profiling:
         known: Callable[[str], Iterable[Round]] = lambda _method: (),
         told: Callable[[str, "Proposal | Progress | Round"], None] = lambda _method, _event: None,
     ) -> None:
-        """Run these methods. Those to compare with get as many rounds as the first one took."""
+        """Run these methods. Threshold and Stela get as many rounds as the first one took to try
+        parallelisms."""
         for name in methods:
             before = [(of.proposal, of.measured) for of in known(name)]
 
@@ -78,18 +82,18 @@ class Profiling:
             )
 
     def tried(self, name: str) -> list[Round]:
-        """The rounds that try a parallelism."""
-        return self.rounds[name][FIRST if name in METHODS else 0 :]
+        """The rounds that try a parallelism; others look at the application."""
+        return [of for of in self.rounds[name] if of.proposal.step != APPLICATION]
 
     def most_rounds(self, name: str) -> int:
         """About the most rounds that a method takes."""
-        if name in METHODS:
-            return FIRST + _MOST_LEFT
         first = next(iter(self.rounds), None)
-        return _MOST_LEFT if first is None else max(1, len(self.tried(first)))
+        if name in METHODS or first is None:
+            return _MOST_ROUNDS
+        return max(1, len(self.tried(first)))
 
     def _method(self, name: str, rounds: int) -> Method:
-        shape, limits = self.shape, self.limits
+        shape, limits = self.shape, replace(self.limits, most=self.shape.most)
         scalable = [operator for operator in shape.operators if operator not in shape.single]
         match name:
             case "stepwise":
@@ -99,10 +103,10 @@ class Profiling:
                 self.found[name] = Found()
                 return guided(shape, limits, self.small, self.found[name])
             case "threshold":
-                return threshold(shape.ones(), rounds, scalable)
+                return threshold(shape.ones(), rounds, scalable, shape.most)
             case "stela":
                 machines = self.platform.machines
-                return stela(shape.ones(), rounds, scalable, shape.receivers, machines)
+                return stela(shape.ones(), rounds, scalable, shape.receivers, machines, shape.most)
         raise InputError(f"there is no method {name!r}; known: {', '.join((*METHODS, *BASELINES))}")
 
 
@@ -125,13 +129,27 @@ def recorded(
     source: Source[Any], position: Any = None, most: int = SAMPLE, seconds: float = SAMPLE_S
 ) -> list[Any]:
     """The first values of a source from a position on, as many as it gives in a while."""
-    until_s = time.monotonic() + seconds
-    found = []
-    for value, _ in source.read(position):
-        found.append(value)
-        if len(found) == most or time.monotonic() > until_s:
-            break
-    return found
+    found: list[Any] = []
+    failed: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            for value, _ in itertools.islice(source.read(position), most):
+                if ended.is_set():
+                    break
+                found.append(value)
+        except Exception as error:  # noqa: BLE001  # a thread has nobody above it: raised below
+            failed.append(error)
+
+    # A source may have nothing to give for long, and then cannot be asked to stop.
+    ended = threading.Event()
+    reader = threading.Thread(target=read, name="sojourn-sample", daemon=True)
+    reader.start()
+    reader.join(seconds)
+    ended.set()
+    if failed:
+        raise failed[0]
+    return found[:most]
 
 
 def in_parts(
@@ -143,9 +161,14 @@ def in_parts(
     """A topology to be tried: with so many tasks of each operator, sources in parts that repeat
     their samples, and sinks that keep nothing."""
     found = Topology(topology.name)
+    flowing = topology.without_broadcasts().sources
     each = None if rate is None else rate / max(1, sum(parallelism.parts.values()))
     for name, spec in topology.vertices.items():
         match spec:
+            case SourceSpec() if name not in flowing:  # what all workers are told, once
+                found.vertices[name] = SourceSpec(
+                    name, sources.iterable(partial(list, samples[name]))
+                )
             case SourceSpec():
                 parts = parallelism.parts.get(name, 1)
                 for part in range(parts):
@@ -190,13 +213,21 @@ class SparkTrial:
     """An application that runs on Spark to be measured."""
 
     running: Running
+    topology: Topology
     parts: Mapping[str, int]
     late: float = 0.0  # messages that are due and were not taken
+    starts: int | None = None
 
     def read(self, seconds: float) -> Samples:
         """Let so much time pass. Parts of a source count as one."""
         self.running.wait(seconds)
         found = self.running.samples()
+        if self.starts not in (None, found.starts) or self.running.restarts:
+            raise TopologyFailed(
+                "the topology has restarted in a trial, so it was not measured; the same command "
+                "goes on with the rounds before"
+            )
+        self.starts = found.starts
         vertices = dict(found.vertices)
         self.late = 0.0
         for name, parts in self.parts.items():
@@ -206,9 +237,22 @@ class SparkTrial:
         return replace(found, vertices=vertices)
 
     def completed(self, samples: Samples) -> float:
-        """Only some trees are followed. In a steady state as many are completed as are sent."""
-        some = [samples.vertices[name] for name in self.parts]
-        return sum(sample.served / sample.interval_s for sample in some)
+        """Only some trees are followed, so it is what sources have sent, less the share that came
+        to wait on the worst way through the topology."""
+        seen = samples.vertices
+        done = dict.fromkeys(self.parts, 1.0)
+        edges = [edge for edge in self.topology.edges if not edge.feedback]
+        onward: dict[str, list[str]] = {name: [] for name in self.topology.vertices}
+        for edge in edges:
+            onward[edge.sender].append(edge.receiver)
+        for (name,) in groups(onward):
+            come = [edge for edge in edges if edge.receiver == name and edge.sender in done]
+            sent = sum(seen[edge.sender].emitted.get(edge.name, 0) for edge in come)
+            if come and name in seen:
+                share = seen[name].served / sent if sent else 1.0
+                done[name] = share * min(done[edge.sender] for edge in come)
+        rate = sum(seen[name].served / seen[name].interval_s for name in self.parts)
+        return rate * min(done.values())
 
     def waiting(self) -> float:
         """Messages that are due and were not taken, as of the last reading."""
@@ -276,7 +320,8 @@ class SparkPlatform:
             each = max(1, parallelism.in_flight // max(1, executors))
             settings = replace(settings, max_queue=each, max_bundle=min(each, settings.max_bundle))
         with Running(made, settings, ControlSettings(), spark=self.spark) as running:
-            yield SparkTrial(running, parallelism.parts)
+            flowing = contracted(self.topology).without_broadcasts()
+            yield SparkTrial(running, flowing, parallelism.parts)
 
     def close(self) -> None:
         """End the session, if it is the platform's own."""

@@ -71,7 +71,7 @@ def test_trials_are_measured(spark: SparkSession, tmp_path: Path) -> None:
 
     run(method(), platform, ("numbers",), SHORT)
     few, many = seen
-    assert few.throughput == pytest.approx(100, rel=0.15)
+    assert few.throughput == pytest.approx(100, rel=0.3)
     assert few.seen["twice"].tasks == 2
     assert few.seen["twice"].emitted["out"] == pytest.approx(2.0, rel=0.05)
     assert few.seen["twice"].service_s is not None

@@ -1,14 +1,21 @@
 """Trials on Spark: a topology with so many tasks, sources in parts and sinks that keep nothing."""
 
 import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sojourn as sj
+from sojourn import durable
+from sojourn.engine.driver.record import Record, write_record
+from sojourn.engine.wire import messages as m
+from sojourn.engine.worker import values
 from sojourn.errors import InputError
-from sojourn.ports import Parallelism
-from sojourn.profile import Repeated, SparkPlatform, in_parts, recorded
+from sojourn.ports import Parallelism, Sample, Samples
+from sojourn.profile import Repeated, SparkPlatform, SparkTrial, in_parts, recorded
 from sojourn.testing import Bench
 
 
@@ -60,9 +67,75 @@ def test_a_sample_is_what_a_source_gives_first() -> None:
     source = words().sources["lines"].source
     assert recorded(source, most=3) == ["a b", "b", "a b"]
     assert recorded(source, 1, most=2) == ["b", "a b"]
-    assert recorded(source, most=10**9, seconds=0.0) == ["a b"]
+    assert recorded(source, most=10**9, seconds=0.1)[:2] == ["a b", "b"]
     t = sj.Topology("empty")
     lines = t.source("lines", sj.sources.iterable(list))
     t.sink("out", sj.sinks.call(print), t.operator("split", str.split, lines))
     with pytest.raises(InputError, match="source 'lines': gives nothing"):
         SparkPlatform(t, 1, 2)
+
+
+def test_a_sample_is_taken_where_a_run_stands(tmp_path: Path) -> None:
+    position = values.dumps((1, 1, 0.0, 0.0))
+    folder = tmp_path / "checkpoint"
+    with pytest.raises(InputError, match="is none; give that of a run"):
+        SparkPlatform(words(), 1, 2, checkpoint=folder)
+    durable.private_directory(folder / "sojourn")
+    write_record(folder, Record(number=3, parts=[m.Part("lines", 0, position=position)]))
+    assert SparkPlatform(words(), 1, 2, checkpoint=folder).samples["lines"][:3] == ["b", "a b", "b"]
+
+
+def test_a_source_that_gives_nothing_for_long_is_not_waited_for() -> None:
+    class Quiet(sj.Source[int]):
+        def read(self, _position: Any, /) -> Iterator[tuple[int, int]]:
+            yield 1, 1
+            threading.Event().wait()
+
+    assert recorded(Quiet(), seconds=0.2) == [1]
+
+    class Broken(sj.Source[int]):
+        def read(self, _position: Any, /) -> Iterator[tuple[int, int]]:
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        recorded(Broken())
+
+
+class Told(sj.Operator):
+    """Hears rules."""
+
+    def process(self, line: str) -> str:
+        return line
+
+    def on_broadcast(self, key: Any, value: Any, /) -> None:
+        """It is enough to hear it."""
+
+
+def test_what_all_workers_are_told_is_told_once() -> None:
+    t = sj.Topology("rules")
+    rules = t.source("rules", sj.sources.iterable(lambda: [("x", 1), ("y", 2)]))
+    lines = t.source("lines", sj.sources.iterable(lambda: ["a", "b"]))
+    t.operator("split", Told, lines, broadcast=[rules])
+    made = in_parts(
+        t, {"rules": [("x", 1)], "lines": ["a", "b"]}, Parallelism({}, {"lines": 2}), 100.0
+    )
+    assert [value for value, _ in made.sources["rules"].source.read(None)] == [("x", 1)]
+    assert len(made.sources) == 3
+
+
+def completed(**served: int) -> float:
+    """Of a topology whose source has sent 100 lines of two words each in a second."""
+    emitted = {"lines": {"split": 100}, "split": {"out": 2 * served["split"]}, "out": {}}
+    samples = {
+        name: Sample(name, 1.0, 1, 1, 0, count, count, None, None, None, None, 0.5, emitted[name])
+        for name, count in {"lines": 100, **served}.items()
+    }
+    running: Any = None
+    trial = SparkTrial(running, words(), {"lines": 1})
+    return trial.completed(Samples(1.0, samples, None, 0))
+
+
+def test_what_only_comes_to_wait_is_not_completed() -> None:
+    assert completed(split=100, out=200) == pytest.approx(100)
+    assert completed(split=80, out=160) == pytest.approx(80)
+    assert completed(split=80, out=80) == pytest.approx(40)

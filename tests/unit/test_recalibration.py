@@ -111,3 +111,9 @@ def test_another_number_of_processors_is_told_at_once() -> None:
     assert found.cause == "platform"
     assert "12 processors now, 8 before" in found.words
     assert watch.look(interval(), 12) is None
+    assert watch.look(interval(), 16) is None  # the loop may ask for more every now and then
+
+
+def test_more_load_is_told_before_what_follows_from_it() -> None:
+    crowded = only(looked(*[interval(0.9, rate=150.0, split_s=0.020)] * 4))
+    assert crowded.cause == "load"

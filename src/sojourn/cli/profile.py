@@ -1,11 +1,12 @@
 """`sojourn profile`: how many processors each operator needs on a platform, found by measuring."""
 
 import contextlib
+import hashlib
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
     from sojourn.ports import Platform
     from sojourn.profile import Profiling
     from sojourn.profiler.rounds import Round
+    from sojourn.profiler.stepwise import Shape
     from sojourn.profiler.trial import Progress, Proposal
+    from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
     from sojourn.topology import Topology
+
+    Settings = tuple[EngineSettings, ControlSettings, SimulatorSettings]
 
 _KINDS = ("proportional", "workload", "logic")
 _MOST_MACHINES = 1000
@@ -72,7 +77,11 @@ def profile(
         Path | None, typer.Option(help="Sample what comes where a run with this checkpoint is.")
     ] = None,
     reading: Annotated[str, typer.Option(help="How long a reading lasts at least.")] = "1s",
-    seed: Annotated[int, typer.Option(help="Of the simulator.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the simulator.", min=0)] = 0,
+    config: Annotated[Path | None, typer.Option(help="Settings, YAML or properties.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="One setting, key=value; may be repeated.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Directory; the same command goes on there.")] = Path(
         "out/profile"
     ),
@@ -84,12 +93,12 @@ def profile(
     from sojourn.profile import Profiling
     from sojourn.profiler.capability import Limits
     from sojourn.profiler.readings import Reading
-    from sojourn.profiler.stepwise import Shape
 
     methods = _methods(method, compare)
     cores = os.cpu_count() or 1 if cores is None else cores
     counts = _machines(machines)
-    _check(engine, service, machines if len(counts) > 1 else "", placement)
+    on_spark = master is not None or checkpoint is not None
+    _check(engine, service, machines if len(counts) > 1 else "", placement, on_spark)
     limit_s = parse_duration(max_latency, "--max-latency")
     if not limit_s > 0 or not 0 < alpha <= 1 or factor < 1 or not small > 0 or cores < 1:
         raise InputError(
@@ -97,28 +106,35 @@ def profile(
             f"and --cores at least 1; got {max_latency}, {small:g}, {alpha:g}, {factor:g} and "
             f"{cores}"
         )
-    aim = None if target is None else parse_rate(target, "--target")
     how = Reading(seconds=parse_duration(reading, "--reading"))
+    if not 0 < slice_ <= 1 or not how.seconds > 0:
+        raise InputError(
+            "--slice must be above 0 and at most 1, and --reading above 0; got "
+            f"{slice_:g} and {reading}"
+        )
+    aim = None if target is None else parse_rate(target, "--target")
+    if aim is not None and len(apps) > 1:
+        raise InputError("--target is for one application; got several")
     if plot is not None:
         check_plot(plot)
+    designs = [(app, *_shaped(app, kind or [])) for app in apps]  # mistakes are told first
+    settings = _settings(config, conf or [])
     shown = LiveView() if sys.stderr.isatty() and not as_json else LineView()
     results: dict[str, Any] = {}
     drawn: dict[str, Profiling] = {}
     grid: dict[int, Profiling] = {}
-    for app in apps:
-        topology = load_topology(app)
-        topology.check()
-        shape = Shape.of(contracted(topology), _kinds(kind or []))
+    for app, topology, shape in designs:
         for count in counts:
-            size = (count, cores)
-            platform = _platform(topology, service, size, master, checkpoint, seed, placement)
-            limits = Limits(limit_s, alpha, factor, slice_, count * cores)
-            profiling = Profiling(shape, platform, limits, how, small)
             name = topology.name if len(counts) == 1 else f"{topology.name}-{count}"
             while name in results:  # two designs may have the same name
                 name += "-b"
-            with contextlib.closing(platform):
-                _run(profiling, methods, topology, out / name, shown, as_json)
+            where = _Where(service, count, cores, master, checkpoint, seed, placement)
+            with contextlib.closing(where.platform(topology, settings)) as platform:
+                limits = Limits(limit_s, alpha, factor, slice_, count * cores)
+                profiling = Profiling(shape, platform, limits, how, small)
+                of = _fingerprint(app, topology, where, (reading, settings))
+                shown.begin(name)
+                _run(profiling, methods, topology, out / name, of, shown, as_json)
             results[name] = _as_json(profiling)
             drawn[name], grid[count] = profiling, profiling
     if as_json:
@@ -130,6 +146,26 @@ def profile(
             draw_required(grid, plot)
         else:
             draw_rounds(drawn, plot)
+
+
+def _shaped(app: str, kinds: Sequence[str]) -> "tuple[Topology, Shape]":
+    from sojourn.profiler.stepwise import Shape
+
+    topology = load_topology(app)
+    topology.check()
+    shape = Shape.of(contracted(topology), _kinds(kinds))
+    if not shape.operators:
+        raise InputError(f"topology {topology.name!r}: has no operators, so none needs processors")
+    return topology, shape
+
+
+def _settings(config: Path | None, conf: Sequence[str]) -> "Settings":
+    from sojourn import configuration
+
+    layers = [] if config is None else [configuration.read_file(config)]
+    layers.append(configuration.from_environment(os.environ))
+    layers.append(configuration.from_options(conf))
+    return configuration.settings_from(layers)
 
 
 def _tell(
@@ -148,7 +184,7 @@ def _tell(
         typer.echo(_compared(found))
 
 
-def _check(engine: str, service: Path | None, several: str, placement: str) -> None:
+def _check(engine: str, service: Path | None, several: str, placement: str, on_spark: bool) -> None:
     """Refuse what does not go together."""
     from sojourn.placement.tasks import PLACEMENTS
 
@@ -158,6 +194,8 @@ def _check(engine: str, service: Path | None, several: str, placement: str) -> N
         raise InputError("--service FILE is needed with --engine simulator, and only there")
     if placement not in PLACEMENTS:
         raise InputError(f"--placement must be {' or '.join(PLACEMENTS)}; got {placement!r}")
+    if engine == "simulator" and on_spark:
+        raise InputError("--master and --checkpoint are for --engine spark; leave them out")
     if engine == "spark" and (several or placement != "round-robin"):
         raise InputError(
             "several numbers of machines and --placement are for --engine simulator; on Spark "
@@ -170,22 +208,24 @@ def _run(
     methods: Sequence[str],
     topology: "Topology",
     out: Path,
+    of: str,
     shown: "LineView | LiveView",
     quiet: bool,
 ) -> None:
-    """Run all methods of one application on one platform, and keep what they find."""
+    """Run all methods of one application on one platform, and keep what they find. Rounds `of` the
+    same are gone on with."""
     from sojourn.cli.profile_view import recommended
     from sojourn.cli.profilefile import kept, read_rounds, written
     from sojourn.profiler.rounds import Round
 
-    known = {name: list(read_rounds(out / f"{name}.jsonl")) for name in methods}
+    known = {name: list(read_rounds(out / f"{name}.jsonl", of)) for name in methods}
     so_far: dict[str, list[Round]] = {name: [] for name in methods}
 
     def told(name: str, event: "Proposal | Progress | Round") -> None:
         if isinstance(event, Round):
             so_far[name].append(event)
             if so_far[name] != known[name][: len(so_far[name])]:
-                kept(out / f"{name}.jsonl", so_far[name])
+                kept(out / f"{name}.jsonl", of, so_far[name])
         shown(name, event, profiling)
 
     with shown:
@@ -196,34 +236,61 @@ def _run(
         typer.echo(recommended(topology.name, profiling, path))
 
 
-def _platform(
-    topology: "Topology",
-    service: Path | None,
-    size: tuple[int, int],
-    master: str | None,
-    checkpoint: Path | None,
-    seed: int,
-    placement: str,
-) -> "Platform":
-    machines, cores = size
-    if service is None:
-        from sojourn.profile import SparkPlatform
+@dataclass(frozen=True)
+class _Where:
+    """A platform, as it was asked for."""
 
-        return SparkPlatform(topology, machines, cores, master, checkpoint=checkpoint)
-    from sojourn.cli.servicefile import read_service_file
-    from sojourn.placement.tasks import PLACEMENTS
-    from sojourn.settings import SimulatorSettings
-    from sojourn.simulator.trials import SimulatedPlatform
+    service: Path | None
+    machines: int
+    cores: int
+    master: str | None
+    checkpoint: Path | None
+    seed: int
+    placement: str
 
-    return SimulatedPlatform(
-        topology,
-        read_service_file(service),
-        SimulatorSettings(),
-        machines,
-        cores,
-        seed=seed,
-        place=PLACEMENTS[placement],
-    )
+    def platform(self, topology: "Topology", settings: "Settings") -> "Platform":
+        """Spark, or machines in virtual time."""
+        of_engine, _, of_simulator = settings
+        if self.service is None:
+            from sojourn.profile import SparkPlatform
+
+            typer.echo(f"taking a sample of what comes to {topology.name} …", err=True)
+            return SparkPlatform(
+                topology,
+                self.machines,
+                self.cores,
+                self.master,
+                settings=of_engine,
+                checkpoint=self.checkpoint,
+            )
+        from sojourn.cli.servicefile import read_service_file
+        from sojourn.placement.tasks import PLACEMENTS
+        from sojourn.simulator.trials import SimulatedPlatform
+
+        workload = read_service_file(self.service)
+        workload.check_operators(contracted(topology))
+        return SimulatedPlatform(
+            topology,
+            workload,
+            of_simulator,
+            self.machines,
+            self.cores,
+            seed=self.seed,
+            place=PLACEMENTS[self.placement],
+        )
+
+
+def _fingerprint(app: str, topology: "Topology", where: _Where, more: object) -> str:
+    """Of all that rounds depend on, but what each proposes."""
+    from sojourn.cli.profilefile import edges_of
+
+    code = Path(app.rpartition(":")[0] if ":" in app else app)
+    files = [path for path in (code, where.service) if path is not None]
+    told = (where, more, sorted(edges_of(topology)))
+    digest = hashlib.sha256(repr(told).encode())
+    for path in files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _methods(method: str, compare: str | None) -> list[str]:

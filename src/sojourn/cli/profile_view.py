@@ -44,13 +44,17 @@ def spread(readings: Sequence[float]) -> str:
 class LineView:
     """A line when a trial begins and one when it ends."""
 
+    def begin(self, name: str) -> None:
+        """Profile this now."""
+        typer.echo(f"profiling {name} …", err=True)
+
     def __call__(self, method: str, event: Event, _profiling: "Profiling") -> None:
         if isinstance(event, Proposal):
             typer.echo(f"{method}: {tasks(event.parallelism)}: {event.why} …", err=True)
         elif isinstance(event, Round):
             typer.echo(
                 f"{method}: {event.number}: {spread(event.measured.readings)}, "
-                f"{format_duration(event.measured.latency_s)}: {_judged(event)}",
+                f"{format_duration(event.measured.latency_s)}{_waiting(event)}: {_judged(event)}",
                 err=True,
             )
 
@@ -68,12 +72,16 @@ class LiveView:
         self.live = Live(
             Text("starting …"), console=console or Console(stderr=True), auto_refresh=False
         )
-        self.method = ""
+        self.name = self.method = ""
         self.rounds: list[Round] = []
         self.proposal: Proposal | None = None
         self.progress: Progress | None = None
         self.began_s = time.monotonic()
         self.took_s: list[float] = []  # by each trial of this run
+
+    def begin(self, name: str) -> None:
+        """Profile this now."""
+        self.name, self.method, self.took_s = name, "", []
 
     def __call__(self, method: str, event: Event, profiling: "Profiling") -> None:
         if method != self.method:
@@ -92,7 +100,8 @@ class LiveView:
 
     def render(self, most: int) -> Group:
         """The whole screen, of a method that takes about so many rounds at most."""
-        table = Table(title=f"profiling: {self.method}", title_justify="left", box=box.SIMPLE_HEAD)
+        title = f"profiling {self.name}: {self.method}"
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
         for name in ("round", "step", "tasks", "throughput", "latency", "", "why"):
             right = name in ("round", "throughput", "latency")
             table.add_column(name, justify="right" if right else "left")
@@ -103,7 +112,7 @@ class LiveView:
                 of.proposal.step,
                 Text(tasks(of.proposal.parallelism)),
                 spread(of.measured.readings),
-                format_duration(of.measured.latency_s),
+                format_duration(of.measured.latency_s) + _waiting(of),
                 Text("kept" if kept else "revoked", style="green" if kept else "yellow"),
                 Text(of.verdict.why),
             )
@@ -140,6 +149,11 @@ class LiveView:
         self.live.stop()
 
 
+def _waiting(of: Round) -> str:
+    """What was in the queue before the sources at the end, if that says something."""
+    return f", {of.measured.waiting:.0f} waiting" if of.measured.waiting >= 1 else ""
+
+
 def _judged(of: Round) -> str:
     return f"{'kept' if of.verdict.kept else 'revoked'}, {of.verdict.why}"
 
@@ -161,7 +175,7 @@ def recommended(name: str, profiling: "Profiling", path: Path) -> str:
     for other, of in profiling.best.items():
         if other != main:
             gain = carried / of.measured.throughput - 1
-            rounds = len(profiling.rounds[other])
+            rounds = len(profiling.tried(other))
             lines.append(f"That is {gain:+.1%} over {other}, which took {rounds} rounds.")
     lines.append(f"The profile is in {path}.")
     return "\n".join(lines)

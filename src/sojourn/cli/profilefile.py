@@ -5,7 +5,6 @@ Rounds are kept as they end, one a line, so that profiling that was interrupted 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +35,20 @@ class Profile:
     edges: frozenset[str]
     processors: Mapping[str, int]
     parts: Mapping[str, int]  # of sources
+    in_flight: int | None
     known: Known
     machines: int
     cores: int  # of each
     small: float
 
     def applied(self, topology: Topology) -> Topology:
-        """The topology with as many processors as were found. Operators that are new keep theirs;
-        those that are gone are refused."""
-        for name in self.processors:
-            if name not in topology.operators:
-                close = get_close_matches(name, topology.operators, 1)
-                hint = f"did you mean {close[0]!r}?" if close else "profile it anew"
-                raise InputError(
-                    f"{self.path}: operator {name!r} is not in the topology {topology.name!r}; "
-                    f"{hint}"
-                )
+        """The topology with as many processors as were found. Operators that are new keep
+        theirs."""
+        if not self.processors.keys() & topology.operators.keys():
+            raise InputError(
+                f"{self.path}: is of {self.topology!r} and has no operator of {topology.name!r}; "
+                "profile that"
+            )
         found = Topology(topology.name)
         found.edges = list(topology.edges)
         for name, spec in topology.vertices.items():
@@ -78,10 +75,13 @@ def written(path: Path, topology: Topology, profiling: Profiling) -> None:
     fed = {e.sender for e in flowing.edges if e.receiver in flowing.operators}
     rate = best.measured.throughput / max(1, len(flowing.sources))
     gains: dict[tuple[str, str], float] = {}
+    emitted: dict[str, dict[str, float]] = {}
     for edge in flowing.edges:
+        seen = best.measured.seen.get(edge.sender)
+        gain = 1.0 if seen is None else seen.emitted.get(edge.name, 0.0)
+        if seen is not None:
+            emitted.setdefault(edge.sender, {})[edge.name] = round(gain, 6)
         if edge.receiver in flowing.operators:
-            seen = best.measured.seen.get(edge.sender)
-            gain = 1.0 if seen is None else seen.emitted.get(edge.name, 0.0)
             between = edge.sender, edge.receiver
             gains[between] = gains.get(between, 0.0) + gain
     feedback = {(e.sender, e.receiver) for e in flowing.edges if e.feedback}
@@ -115,6 +115,8 @@ def written(path: Path, topology: Topology, profiling: Profiling) -> None:
                 for name, of in best.measured.seen.items()
                 if of.service_s is not None and name in features
             },
+            "gains": emitted,
+            "kinds": {name: feature.kind for name, feature in features.items()},
             "topology": sorted(edges_of(topology)),
         },
     }
@@ -131,7 +133,7 @@ def read_profile(path: Path) -> Profile:
     of = top.section("profile")
     of.check_keys(
         *("machines", "cores", "limit", "throughput", "latency", "processors", "parts"),
-        *("small", "in_flight", "service", "topology"),
+        *("small", "in_flight", "service", "gains", "kinds", "topology"),
     )
     for key in ("machines", "cores", "processors", "service"):
         if key not in of.value:
@@ -141,8 +143,11 @@ def read_profile(path: Path) -> Profile:
         of.fail("must be a list of edges, such as [a → b]", "topology")
     service = of.section("service")
     gains: dict[str, dict[str, float]] = {}
+    kinds = of.section("kinds").value if "kinds" in of.value else {}
     for edge in read_plan_file(path).edges:
-        gains.setdefault(edge.sender, {})[edge.receiver] = edge.gain
+        # What a timer emits for each tuple depends on the load; over some edges nothing came.
+        if kinds.get(edge.sender) != "logic" and edge.gain > _LEAST_GAIN:
+            gains.setdefault(edge.sender, {})[edge.receiver] = edge.gain
     machines, cores = of.whole("machines"), of.whole("cores")
     assert machines is not None
     assert cores is not None
@@ -152,6 +157,7 @@ def read_profile(path: Path) -> Profile:
         frozenset(edges),
         _counts(of.section("processors")),
         _counts(of.section("parts")) if "parts" in of.value else {},
+        None if of.value.get("in_flight") is None else of.whole("in_flight"),
         Known(
             limit_s=of.number("limit", parse_duration, above=0.0),
             throughput=of.number("throughput", parse_rate, above=0.0),
@@ -173,18 +179,19 @@ def _counts(section: Section) -> dict[str, int]:
     return found
 
 
-def kept(path: Path, rounds: Sequence[Round]) -> None:
-    """Keep all rounds so far; whoever ends it, the file is whole."""
+def kept(path: Path, of: str, rounds: Sequence[Round]) -> None:
+    """Keep all rounds so far, and what they are `of`; whoever ends it, the file is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = "".join(json.dumps(asdict(of)) + "\n" for of in rounds)
-    durable.write(path, lines.encode())
+    lines = [json.dumps({"of": of}), *(json.dumps(asdict(one)) for one in rounds)]
+    durable.write(path, "".join(line + "\n" for line in lines).encode())
 
 
-def read_rounds(path: Path) -> Iterator[Round]:
-    """The rounds of an earlier run."""
-    if not path.exists():
+def read_rounds(path: Path, of: str) -> Iterator[Round]:
+    """The rounds of an earlier run of the same; none if it was of something else."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    if not lines or lines[0] != json.dumps({"of": of}):
         return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines[1:], 2):
         try:
             yield _round(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:

@@ -38,6 +38,12 @@ class Watch:
         for name, count in self.profile.parts.items():
             if count > 1:
                 _log.warning("source %r: was profiled in %d parts; it runs in one", name, count)
+        if self.profile.in_flight is not None:
+            _log.warning(
+                "it was profiled with at most %d tuples under way; the run has no such limit but "
+                "maxQueue",
+                self.profile.in_flight,
+            )
         self.app, self.master, self.checkpoint = app, master, checkpoint
         self.profiles = profiles
         self.recalibration = Recalibration(
@@ -48,17 +54,21 @@ class Watch:
         self.process: subprocess.Popen[bytes] | None = None
         self.out = path.parent / "again"
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Machines and cores of each. Those of a cluster are taken to be as they were."""
+        if self.master is None:
+            return 1, os.cpu_count() or 1
+        return self.profile.machines, self.profile.cores
+
     def _other(self, topology: Topology) -> Reason | None:
         """What differs from when it was profiled, before anything runs."""
-        cores = os.cpu_count() or 1
         if self.profile.edges and self.profile.edges != edges_of(topology):
             return Reason("topology", "the topology has other edges than when it was profiled")
-        if self.master is None and (self.profile.machines, self.profile.cores) != (1, cores):
-            return Reason(
-                "platform",
-                f"it was profiled on {self.profile.machines} machines with {self.profile.cores} "
-                f"cores, and here is one with {cores}",
-            )
+        before = self.profile.machines, self.profile.cores
+        if before != self.size:
+            words = "it was profiled on {} machines with {} cores; here: {} with {}"
+            return Reason("platform", words.format(*before, *self.size))
         return None
 
     def __call__(self, samples: Samples, capacity: int | None) -> str | None:
@@ -80,20 +90,27 @@ class Watch:
         if due is not None and due.is_profiled and self.profiles and self.process is None:
             self._begin()
 
-    def _begin(self) -> None:
-        known = self.profile.known
-        self.out.mkdir(parents=True, exist_ok=True)
+    def command(self) -> list[str]:
+        """Profiles the application again, where it runs, with a sample of what comes now."""
+        machines, cores = self.size
         command = [sys.executable, "-m", "sojourn", "profile", self.app]
-        command += ["--max-latency", f"{known.limit_s * 1e3:g}ms"]
+        command += ["--max-latency", f"{self.profile.known.limit_s * 1e3:g}ms"]
         command += ["--small", f"{self.profile.small:g}", "--out", str(self.out)]
-        command += ["--machines", str(self.profile.machines), "--cores", str(self.profile.cores)]
+        command += ["--machines", str(machines), "--cores", str(cores)]
         command += [] if self.master is None else ["--master", self.master]
-        command += [] if self.checkpoint is None else ["--checkpoint", str(self.checkpoint)]
+        return command + ([] if self.checkpoint is None else ["--checkpoint", str(self.checkpoint)])
+
+    def _begin(self) -> None:
+        self.out.mkdir(parents=True, exist_ok=True)
         for old in self.out.rglob("*.jsonl"):
             old.unlink()  # of a sample that is older
         with (self.out / "profile.log").open("ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         _log.warning("profiling again, in a run of its own; see %s", self.out / "profile.log")
 

@@ -27,7 +27,7 @@ def read_service_file(path: Path) -> Workload:
         return workload_of(path)
     top = read_section(path, "operators, with their service times")
     if "edges" in top.value:
-        return _of_plan(path)
+        return _of_plan(path, top)
     top.check_keys("operators", "sources")
     operators = {
         name: _operator(entry)
@@ -40,12 +40,18 @@ def read_service_file(path: Path) -> Workload:
     return Workload(operators, sources)
 
 
-def _of_plan(path: Path) -> Workload:
+def _of_plan(path: Path, top: Section) -> Workload:
+    """Of a plan; of a profile, with what goes to sinks too."""
     plan = read_plan_file(path)
     gains: dict[str, dict[str, float]] = {}
-    for edge in plan.edges:
-        if edge.sender in plan.operators:
-            gains.setdefault(edge.sender, {})[edge.receiver] = edge.gain
+    if "profile" in top.value and "gains" in top.section("profile").value:
+        for name in top.section("profile", "gains").value:
+            found = top.section("profile", "gains", name)
+            gains[name] = {to: found.number(to, parse_number) for to in found.value}
+    else:
+        for edge in plan.edges:
+            if edge.sender in plan.operators:
+                gains.setdefault(edge.sender, {})[edge.receiver] = edge.gain
     return Workload(
         {
             name: OperatorLoad(

@@ -18,16 +18,19 @@ from sojourn.profiler.trial import Measured, Method, Proposal, Verdict, enhanced
 BUSY = 0.8
 
 
-def threshold(start: Parallelism, rounds: int, scalable: Collection[str]) -> Method:
-    """So many rounds, or until nothing is busy enough."""
+def threshold(
+    start: Parallelism, rounds: int, scalable: Collection[str], most: Mapping[str, int]
+) -> Method:
+    """So many rounds, or until nothing is busy enough that can use more tasks."""
     now, why = start, "one task each"
     for number in range(rounds):
         seen = measured((yield Proposal("threshold", now, why)))
         yield Verdict(True, "a start" if not number else "never revoked")
-        busiest = max(scalable, key=lambda n: seen.seen[n].capacity, default=None)
+        able = _able(scalable, now.processors, most)
+        busiest = max(able, key=lambda n: seen.seen[n].capacity, default=None)
         if busiest is None or seen.seen[busiest].capacity <= BUSY:
             break
-        now = enhanced(now, {busiest: 1})
+        now = enhanced(now, {busiest: 1}, most)
         why = f"a task more for {busiest}, busy {seen.seen[busiest].capacity:.0%} of its time"
     return now
 
@@ -38,18 +41,27 @@ def stela(
     scalable: Collection[str],
     receivers: Mapping[str, Sequence[str]],
     machines: int,
+    most: Mapping[str, int],
 ) -> Method:
-    """So many rounds, or until nothing is congested."""
+    """So many rounds, or until nothing is congested that can use more tasks."""
     now, why = start, "one task each"
     for number in range(rounds):
         seen = measured((yield Proposal("stela", now, why)))
         yield Verdict(True, "a start" if not number else "never revoked")
-        more = projected(seen, scalable, receivers, machines)
+        able = _able(scalable, now.processors, most)
+        more = projected(seen, able, receivers, machines)
         if not more:
             break
-        now = enhanced(now, more)
+        now = enhanced(now, more, most)
         why = ", ".join(f"{count} more for {name}" for name, count in more.items())
     return now
+
+
+def _able(
+    scalable: Collection[str], tasks: Mapping[str, int], most: Mapping[str, int]
+) -> list[str]:
+    """Operators that can use more tasks."""
+    return [name for name in scalable if tasks[name] < most.get(name, tasks[name] + 1)]
 
 
 def projected(

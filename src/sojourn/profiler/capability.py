@@ -10,7 +10,7 @@ sum of the ratios in three rounds, as the paper's bound on rounds asks."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sojourn.ports import Parallelism
 from sojourn.profiler.trial import Measured, Method, Proposal, Verdict, enhanced, measured
@@ -24,13 +24,15 @@ _FRUITLESS = 2  # attempts in a row: one with the sources, one with the operator
 
 @dataclass(frozen=True)
 class Limits:
-    """The limit on latency (Y_con), α, k and slice of the paper, and the platform's cores."""
+    """The limit on latency (Y_con), α, k and slice of the paper, the platform's cores, and the most
+    tasks that some operators can use."""
 
     latency_s: float = 0.5
     alpha: float = 0.9
     factor: float = 2.0
     slice: float = 0.3
     cores: int = 1
+    most: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def capability(
     yield Verdict(True, "a start")
     before, throttles, fruitless = seen, 0, 0
     change = 1
-    for _ in range(most_rounds(len(start.processors), limits, ratios)):
+    for _ in range(most_rounds(len(start.processors), limits, ratios) - 1):
         in_time = seen.latency_s <= limits.latency_s
         if last == "throttle" and in_time and change >= 0:
             break
@@ -73,7 +75,8 @@ def capability(
             last, throttles = "throttle", throttles + 1
         elif (change > 0 and not in_time) or (change <= 0 and last == "source"):
             step = 2 * step if helped else 1
-            now = enhanced(now, {name: step * ratio for name, ratio in ratios.items()})
+            more = {name: step * ratio for name, ratio in ratios.items()}
+            now = enhanced(now, more, limits.most)
             last, why = "sinks", f"{_told(step)} of the ratios more behind the sources"
         else:
             now = replace(now, parts={name: n + 1 for name, n in now.parts.items()})

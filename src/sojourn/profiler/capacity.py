@@ -31,21 +31,20 @@ def capacity(
     revoked: list[str] = []
     while len(revoked) < REVOKED and not is_ample(best.measured, features, limits.factor):
         seen = best.measured.seen
-        left = [name for name in scalable if name not in revoked]
+        tasks, most = best.parallelism.processors, limits.most
+        left = [n for n in scalable if n not in revoked and tasks[n] < most.get(n, tasks[n] + 1)]
         if not left:
             break
         name = max(left, key=lambda n: seen[n].capacity)
-        now = enhanced(best.parallelism, {name: 1})
+        now = enhanced(best.parallelism, {name: 1}, limits.most)
         why = f"a task more for {name}, which is busy {seen[name].capacity:.0%} of its time"
         after = measured((yield Proposal(STEP, now, why)))
-        if after.change(best.measured) > 0 and (
-            after.latency_s <= limits.latency_s or not best.is_met(limits)
-        ):
+        in_time, more = after.latency_s <= limits.latency_s, after.change(best.measured) > 0
+        if in_time > best.is_met(limits) or (more and in_time >= best.is_met(limits)):
             best, revoked = Best(now, after), []
-            yield Verdict(True, "more is carried")
+            yield Verdict(True, "more is carried" if more else "tuples are in time now")
         else:
             revoked.append(name)
-            late = after.latency_s > limits.latency_s
-            yield Verdict(False, "tuples take too long" if late else "no more is carried")
+            yield Verdict(False, "no more is carried" if in_time else "tuples take too long")
     found.append(best)
     return best.parallelism

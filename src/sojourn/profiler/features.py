@@ -66,9 +66,13 @@ def kind_of(in_1: float, out_1: float, in_2: float, out_2: float, scv: float) ->
 
 
 def ratios(
-    features: Mapping[str, Feature], senders: Mapping[str, Sequence[str]], slice_: float
+    features: Mapping[str, Feature],
+    senders: Mapping[str, Sequence[str]],
+    slice_: float,
+    cores: int,
 ) -> Ratios:
-    """Algorithm 1, and its decimals as small whole numbers (eq. 1, rounded up)."""
+    """Algorithm 1, and its decimals as small whole numbers (eq. 1, rounded up). Operators that are
+    not scaled get at most as many tasks as there are cores: the printed quotient has no bound."""
     if not 0 < slice_ <= 1:
         raise InputError(f"slice must be above 0 and at most 1; got {slice_:g}")
     total = math.fsum(f.visits for f in features.values())
@@ -86,7 +90,7 @@ def ratios(
     for name in parallel:
         if name in steady:
             exact = loads[name] / least if flow == math.inf else loads[name] * flow
-            fixed[name] = max(1, math.ceil(exact - 1e-9))
+            fixed[name] = max(1, min(cores, math.ceil(exact - 1e-9)))
         else:
             scaled[name] = max(1, math.ceil(loads[name] / most / slice_ - 1e-9))
     return Ratios(_reduced(scaled), fixed)

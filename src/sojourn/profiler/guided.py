@@ -16,7 +16,7 @@ from sojourn.ports import Parallelism
 from sojourn.profiler.capability import Best, Limits, throttled
 from sojourn.profiler.features import Feature
 from sojourn.profiler.stepwise import Found, Shape, featured
-from sojourn.profiler.trial import Measured, Method, Proposal, Verdict, measured
+from sojourn.profiler.trial import Measured, Method, Proposal, Verdict, capped, measured
 
 STEP = "model"
 _BUSY = 0.85  # of its time: it has none to spare
@@ -33,18 +33,25 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
     features = found.features
     work_s = math.fsum(f.least_s * f.visits for f in features.values())
     target = limits.cores / work_s if work_s else 1.0
-    now = Parallelism(tasks_for(target, features), dict.fromkeys(shape.sources, 1))
+    start = capped(tasks_for(target, features), limits.most)
+    now = Parallelism(start, dict.fromkeys(shape.sources, 1))
     why = f"cores could carry {target:.4g} tuples a second"
     best: Best | None = None
+    met: Best | None = None  # the best that keeps the limit
     last = ""
     for _ in range(_ROUNDS):
         seen = measured((yield Proposal(STEP, now, why)))
         more = best is None or seen.change(best.measured) > 0
-        best = Best(now, seen) if more or best is None else best
+        this = Best(now, seen)
+        best = this if more or best is None else best
+        met = _better(this, met, limits)
         starved = not busiest(seen, _BUSY)
         then: Parallelism | None = None
         if more or (starved and last != "sources"):
             then, why = _next(now, seen, features, shape, target)
+            if then is not None:
+                then = replace(then, processors=capped(then.processors, limits.most))
+                then = None if then == now else then
         else:
             why = "so nothing is in short supply any more"
         yield Verdict(more, f"{'more' if more else 'no more'} is carried; {why}")
@@ -59,11 +66,19 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
         now, why = throttled(best, now, "throttle" if number else "", False, limits)
         seen = measured((yield Proposal(STEP, now, why)))
         this = Best(now, seen)
-        if this.is_met(limits) and seen.throughput >= limits.alpha * best.measured.throughput:
-            best = this
-        yield Verdict(best is this, f"tuples take {seen.latency_s * 1e3:.0f} ms")
-    found.best.append(best)
-    return best.parallelism
+        met = _better(this, met, limits)
+        yield Verdict(met is this, f"tuples take {seen.latency_s * 1e3:.0f} ms")
+        if this.is_met(limits):
+            break
+    found.best.append(met or best)
+    return found.best[-1].parallelism
+
+
+def _better(this: Best, met: Best | None, limits: Limits) -> Best | None:
+    """The one of two that keeps the limit and carries more for sure."""
+    if not this.is_met(limits):
+        return met
+    return this if met is None or this.measured.change(met.measured) > 0 else met
 
 
 def tasks_for(rate: float, features: Mapping[str, Feature]) -> dict[str, int]:

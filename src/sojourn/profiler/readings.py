@@ -116,7 +116,9 @@ def summed(
     if not count:
         raise TopologyFailed(f"no tuple was completed in {len(parts)} readings of a trial")
     latency_s = sum(sojourn.mean_s * sojourn.count for sojourn in sojourns) / count
-    names = [name for name in parts[0].vertices if name not in sources]
+    # What is chained to an operator is part of it.
+    heads = [name for name, of in parts[0].vertices.items() if of.head is None]
+    names = [name for name in heads if name not in sources]
     seen = {name: _seen([part.vertices[name] for part in parts]) for name in names}
     return Measured(tuple(readings), latency_s, seen, waiting)
 

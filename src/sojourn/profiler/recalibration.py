@@ -57,24 +57,22 @@ class _Sums:
 
 class Recalibration:
     """Looks at each interval of a run. Tells a reason once, and again only after things were well
-    for as long as it waits before it tells one."""
+    for as long as it waits before it tells one. Another number of processors is told of once."""
 
     def __init__(self, known: Known, after_s: float, most_waiting: float) -> None:
         self.known, self.after_s, self.most_waiting = known, after_s, most_waiting
         self.bad_s = self.good_s = self.rate_s = 0.0
         self.sums: dict[str, _Sums] = {}
         self.cores: int | None = None
-        self.told = False
+        self.told = self.resized = False
 
     def look(self, samples: Samples, cores: int | None = None) -> Reason | None:
         """One more interval, on so many cores."""
         seconds = max((s.interval_s for s in samples.vertices.values()), default=0.0)
-        if cores is not None and self.cores is not None and cores != self.cores:
-            words = f"there are {cores} processors now, {self.cores} before"
-            self.cores = cores
-            self._begin()
-            return Reason("platform", words)
-        self.cores = cores if cores is not None else self.cores
+        if None not in (cores, self.cores) and cores != self.cores and not self.resized:
+            self.resized = True
+            return Reason("platform", f"there are {cores} processors now, {self.cores} before")
+        self.cores = cores if self.cores is None else self.cores
         bad = self._bad(samples)
         if bad is None:
             self.good_s += seconds
@@ -113,6 +111,12 @@ class Recalibration:
         return None
 
     def _why(self, bad: str) -> Reason:
+        rate = self.rate_s / self.bad_s if self.bad_s else 0.0
+        if rate > _MORE * self.known.throughput:
+            words = (
+                f"{rate:.4g} messages come a second, and {self.known.throughput:.4g} are carried"
+            )
+            return Reason("load", f"{bad}, because {words}; it takes more machines")
         for name, gains in self.known.gains.items():
             sums = self.sums.get(name)
             if sums is None or not sums.served:
@@ -135,10 +139,4 @@ class Recalibration:
                 return Reason("platform", f"{bad}, because {words} when profiled")
             words = f"{worst} takes {slower[worst]:.2f} times as long as when profiled"
             return Reason("data", f"{bad}, because the data is other: {words}")
-        rate = self.rate_s / self.bad_s if self.bad_s else 0.0
-        if rate > _MORE * self.known.throughput:
-            words = (
-                f"{rate:.4g} messages come a second, and {self.known.throughput:.4g} are carried"
-            )
-            return Reason("load", f"{bad}, because {words}; it takes more machines")
         return Reason("unknown", f"{bad}, and nothing that is measured says why")

@@ -9,8 +9,8 @@ from sojourn.ports import Parallelism
 from sojourn.profiler.capability import Best, Limits, capability
 from sojourn.profiler.capacity import capacity
 from sojourn.profiler.features import Feature, Kind, Ratios, kind_of, ratios
-from sojourn.profiler.trial import Measured, Method, Proposal, Seen, Verdict, measured
-from sojourn.topology import OperatorSpec, Topology
+from sojourn.profiler.trial import Measured, Method, Proposal, Seen, Verdict, capped, measured
+from sojourn.topology import Topology
 
 STEP = "application"
 _KEEPS_UP = 0.9  # of a small load
@@ -21,13 +21,15 @@ _TIMES = 2.0, 100.0  # times the small load, at least and at most
 @dataclass(frozen=True)
 class Shape:
     """What methods know of a topology beforehand: its sources and operators, who sends to whom,
-    which operators can have one task only, and kinds that were declared."""
+    which operators can have one task only, the most tasks that others can use, and kinds that were
+    declared."""
 
     sources: tuple[str, ...]
     operators: tuple[str, ...]
     senders: Mapping[str, tuple[str, ...]]
     receivers: Mapping[str, tuple[str, ...]]
     single: frozenset[str] = frozenset()
+    most: Mapping[str, int] = field(default_factory=dict)
     declared: Mapping[str, Kind] = field(default_factory=dict)
 
     @classmethod
@@ -50,17 +52,14 @@ class Shape:
             tuple(flowing.operators),
             {name: tuple(of) for name, of in senders.items()},
             {name: tuple(of) for name, of in receivers.items()},
-            frozenset(n for n, spec in flowing.operators.items() if _is_single(spec)),
+            frozenset(n for n, spec in flowing.operators.items() if spec.most_processors == 1),
+            {n: k for n, s in flowing.operators.items() if (k := s.most_processors) is not None},
             dict(declared or {}),
         )
 
     def ones(self) -> Parallelism:
         """One task each."""
         return Parallelism(dict.fromkeys(self.operators, 1), dict.fromkeys(self.sources, 1))
-
-
-def _is_single(spec: OperatorSpec) -> bool:
-    return spec.most_processors == 1
 
 
 @dataclass
@@ -77,31 +76,43 @@ def stepwise(shape: Shape, limits: Limits, small: float, found: Found) -> Method
     start = yield from featured(shape, limits, small, found)
     assert found.ratios is not None
     yield from capability(start, found.ratios.scaled, limits, found.best)
-    yield from capacity(
-        found.best[-1], found.features, tuple(found.ratios.scaled), limits, found.best
-    )
+    scalable = tuple(name for name in shape.operators if name not in shape.single)
+    yield from capacity(found.best[-1], found.features, scalable, limits, found.best)
     return found.best[-1].parallelism
 
 
 def featured(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
-    """The first step. Returns what it starts the second with."""
+    """The first step. Returns what it starts the second with. A load that is not small is made
+    smaller; none is tried that operators may not keep up with."""
     ones = shape.ones()
-    why = f"{small:.4g} messages a second, so that nothing waits"
-    first = measured((yield Proposal(STEP, ones, why, small)))
-    if first.throughput < _KEEPS_UP * small:
-        raise TopologyFailed(
-            f"it does not keep up even with {small:.4g} messages a second: it carries "
-            f"{first.throughput:.4g}; give a smaller load"
-        )
-    yield Verdict(True, "how long operators take at least, and what they pass on")
-    busiest = max(of.capacity for name, of in first.seen.items() if name in shape.operators)
+    for last in (False, False, True):
+        why = f"{small:.4g} messages a second, so that nothing waits"
+        first = measured((yield Proposal(STEP, ones, why, small)))
+        if first.throughput < _KEEPS_UP * small:
+            raise TopologyFailed(
+                f"it does not keep up even with {small:.4g} messages a second: it carries "
+                f"{first.throughput:.4g}; give a smaller load"
+            )
+        busiest = max(of.capacity for name, of in first.seen.items() if name in shape.operators)
+        is_small = busiest <= _BUSY / _TIMES[0]
+        told = "how long operators take, and what they pass on"
+        late = f"an operator is busy for {busiest:.0%} of its time, so this is not small"
+        yield Verdict(is_small, told if is_small else late)
+        if is_small:
+            break
+        if last:
+            raise TopologyFailed(
+                f"an operator is busy for {busiest:.0%} of its time with {small:.4g} messages a "
+                "second; give a smaller load"
+            )
+        small *= _BUSY / _TIMES[0] / 2 / busiest
     times = min(_TIMES[1], max(_TIMES[0], _BUSY / max(busiest, 1e-6)))
     why = f"{times:.3g} times as many, to see on what outputs depend, and what is quicker then"
     second = measured((yield Proposal(STEP, ones, why, times * small)))
     found.features = features_of(shape, first, second, small)
-    found.ratios = ratios(found.features, shape.senders, limits.slice)
+    found.ratios = ratios(found.features, shape.senders, limits.slice, limits.cores)
     yield Verdict(True, _told(found.features))
-    return Parallelism(found.ratios.start, ones.parts)
+    return Parallelism(capped(found.ratios.start, limits.most), ones.parts)
 
 
 def features_of(
@@ -114,7 +125,8 @@ def features_of(
         if one.service_s is None or not one.arrivals:
             raise InputError(
                 f"operator {name!r}: no tuple came to it in the first trial, at {small:.4g} "
-                "messages a second; give a sample with tuples for it, or a larger load"
+                "messages a second; give a sample with tuples for it, a larger load, or longer "
+                "readings"
             )
         out = [sum(of.emitted.values()) * of.served for of in (one, two)]
         kind = shape.declared.get(name)

@@ -91,7 +91,14 @@ def measured(given: Measured | None) -> Measured:
     return given
 
 
-def enhanced(parallelism: Parallelism, more: Mapping[str, int]) -> Parallelism:
-    """The same with more tasks of some operators."""
+def enhanced(
+    parallelism: Parallelism, more: Mapping[str, int], most: Mapping[str, int]
+) -> Parallelism:
+    """The same with more tasks of some operators, but no more than those can use."""
     processors = {n: k + more.get(n, 0) for n, k in parallelism.processors.items()}
-    return replace(parallelism, processors=processors)
+    return replace(parallelism, processors=capped(processors, most))
+
+
+def capped(processors: Mapping[str, int], most: Mapping[str, int]) -> dict[str, int]:
+    """No more tasks than operators can use."""
+    return {name: min(count, most.get(name, count)) for name, count in processors.items()}

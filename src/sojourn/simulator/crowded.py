@@ -185,7 +185,9 @@ class CrowdedEngine:
                 "where sources always have messages, tuples under way must be bounded; give "
                 "in_flight or rates"
             )
-        topology = contracted(topology).without_broadcasts()
+        topology = contracted(topology)
+        workload.check_operators(topology)
+        topology = topology.without_broadcasts()
         self.settings = settings
         self.now_s = self.sampled_s = 0.0
         self.numbers = itertools.count()

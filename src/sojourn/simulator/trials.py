@@ -54,7 +54,7 @@ class SimulatedPlatform:
     def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator[SimulatedTrial]:
         """Run the application; messages are spread evenly over its sources."""
         self.trials += 1
-        sources = list(self.topology.sources)
+        sources = list(self.topology.without_broadcasts().sources)
         yield SimulatedTrial(
             CrowdedEngine(
                 self.topology,

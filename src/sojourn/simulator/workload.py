@@ -101,6 +101,24 @@ class Workload:
     def checked(self, topology: Topology) -> "Workload":
         """The same with all sources. Refuses a workload that lacks something or names something
         unknown."""
+        self.check_operators(topology)
+        flowing = topology.without_broadcasts()
+        for name in self.sources:
+            if name not in topology.sources:
+                _unknown("source", name, list(topology.sources))
+        sources = {}
+        for name, source in flowing.sources.items():
+            found = self.sources.get(name) or SourceLoad.of(source.source)
+            if found is None:
+                raise InputError(
+                    f"source {name!r}: has no pace, so its arrivals are not known; add a rate to "
+                    "the service file, or give --trace"
+                )
+            sources[name] = found
+        return Workload(self.operators, sources)
+
+    def check_operators(self, topology: Topology) -> None:
+        """Refuse a workload that does not know all operators, or knows others."""
         flowing = topology.without_broadcasts()
         for name, load in self.operators.items():
             if name not in topology.operators and name not in topology.sinks:
@@ -114,31 +132,18 @@ class Workload:
             spec = topology.operators.get(name)
             if (load.zipf or load.shift_s) and (spec is None or spec.key is None):
                 raise InputError(f"operator {name!r}: has no key, so its keys cannot be skewed")
-        for name in self.sources:
-            if name not in topology.sources:
-                _unknown("source", name, list(topology.sources))
         for name in topology.operators:
             if name not in self.operators:
                 raise InputError(
                     f"operator {name!r}: its service time is not known; add it to the service "
                     "file, or use the journal of a run"
                 )
-        sources = {}
-        for name, source in flowing.sources.items():
-            found = self.sources.get(name) or SourceLoad.of(source.source)
-            if found is None:
-                raise InputError(
-                    f"source {name!r}: has no pace, so its arrivals are not known; add a rate to "
-                    "the service file, or give --trace"
-                )
-            sources[name] = found
         gains = {
             (edge.sender, edge.receiver): self.operators[edge.sender].gain(edge)
             for edge in flowing.edges
             if edge.sender in self.operators
         }
         traffic(dict.fromkeys(topology.operators, 0.0), gains)  # refuses loops that never end
-        return Workload(self.operators, sources)
 
 
 def _check_outputs(name: str, load: OperatorLoad, edges: list[Edge]) -> None:
