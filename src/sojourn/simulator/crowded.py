@@ -11,13 +11,14 @@ import heapq
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from sojourn.chains import contracted
 from sojourn.errors import InputError
+from sojourn.placement.tasks import Placement, round_robin
 from sojourn.ports import Sample, Samples, Sojourn, scv_of
 from sojourn.settings import SimulatorSettings
 from sojourn.simulator.draws import Distribution
@@ -176,7 +177,7 @@ class CrowdedEngine:
         parts: Mapping[str, int] | None = None,
         rates: Mapping[str, float] | None = None,
         in_flight: int | None = None,
-        place: Callable[[Mapping[str, int], int], Sequence[int]] | None = None,
+        place: Placement = round_robin,
         seed: int = 0,
     ) -> None:
         topology.check()
@@ -200,9 +201,7 @@ class CrowdedEngine:
         self.sources = [v for v in self.vertices.values() if isinstance(v, _Source)]
         counts = self._counts(topology, processors or {}, parts or {})
         tasks = sum(counts.values())
-        where = [i % machines for i in range(tasks)]
-        if place is not None:
-            where = list(place(counts, machines))
+        where = place(counts, machines)
         if len(where) != tasks or not all(0 <= at < machines for at in where):
             raise InputError(f"each of {tasks} tasks needs one of {machines} machines; got {where}")
         self.machines = [
@@ -414,14 +413,6 @@ class CrowdedEngine:
             vertex.seen = self._unseen(vertex)
         done, self.sojourns = sorted(self.sojourns), []
         return Samples(self.now_s, found, Sojourn.of(done) if done else None, self.open)
-
-    def allocation(self) -> dict[str, int]:
-        """Processors each operator has."""
-        return {
-            name: len(vertex.tasks)
-            for name, vertex in self.vertices.items()
-            if not isinstance(vertex, _Source)
-        }
 
     def _sample(self, vertex: _Vertex, interval_s: float) -> Sample:
         seen, tasks = vertex.seen, len(vertex.tasks)
