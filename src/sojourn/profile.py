@@ -218,6 +218,15 @@ class SparkTrial:
     late: float = 0.0  # messages that are due and were not taken
     starts: int | None = None
 
+    def __post_init__(self) -> None:
+        """Find what each vertex gets, senders before receivers."""
+        edges = [edge for edge in self.topology.edges if not edge.feedback]
+        onward: dict[str, list[str]] = {name: [] for name in self.topology.vertices}
+        for edge in edges:
+            onward[edge.sender].append(edge.receiver)
+        order = [name for (name,) in groups(onward)]
+        self.come = {name: [edge for edge in edges if edge.receiver == name] for name in order}
+
     def read(self, seconds: float) -> Samples:
         """Let so much time pass. Parts of a source count as one."""
         self.running.wait(seconds)
@@ -241,12 +250,8 @@ class SparkTrial:
         to wait on the worst way through the topology."""
         seen = samples.vertices
         done = dict.fromkeys(self.parts, 1.0)
-        edges = [edge for edge in self.topology.edges if not edge.feedback]
-        onward: dict[str, list[str]] = {name: [] for name in self.topology.vertices}
-        for edge in edges:
-            onward[edge.sender].append(edge.receiver)
-        for (name,) in groups(onward):
-            come = [edge for edge in edges if edge.receiver == name and edge.sender in done]
+        for name, edges in self.come.items():
+            come = [edge for edge in edges if edge.sender in done]
             sent = sum(seen[edge.sender].emitted.get(edge.name, 0) for edge in come)
             if come and name in seen:
                 share = seen[name].served / sent if sent else 1.0

@@ -106,15 +106,20 @@ class Simulation:
 
 
 def settings_for(config: Path | None, conf: Iterable[str], **targets: Any) -> Settings:
+    """Settings as `layered` has them, which must have a target."""
+    found = layered(config, conf, **targets)
+    check_goal(found[1])
+    return found
+
+
+def layered(config: Path | None, conf: Iterable[str], **targets: Any) -> Settings:
     """Settings from the file, the environment, `conf` and the arguments, each overriding the one
     before."""
     layers = [] if config is None else [configuration.read_file(config)]
     layers.append(configuration.from_environment(os.environ))
     layers.append(configuration.from_options(conf))
     layers.append(argument_layer(targets))
-    found = configuration.settings_from(layers)
-    check_goal(found[1])
-    return found
+    return configuration.settings_from(layers)
 
 
 def workload_of(path: Path) -> Workload:

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
     from sojourn.profiler.rounds import Round
     from sojourn.profiler.stepwise import Shape
     from sojourn.profiler.trial import Progress, Proposal
-    from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
+    from sojourn.simulate import Settings
     from sojourn.topology import Topology
-
-    Settings = tuple[EngineSettings, ControlSettings, SimulatorSettings]
 
 _KINDS = ("proportional", "workload", "logic")
 _MOST_MACHINES = 1000
@@ -93,6 +91,7 @@ def profile(
     from sojourn.profile import Profiling
     from sojourn.profiler.capability import Limits
     from sojourn.profiler.readings import Reading
+    from sojourn.simulate import layered
 
     methods = _methods(method, compare)
     cores = os.cpu_count() or 1 if cores is None else cores
@@ -118,7 +117,7 @@ def profile(
     if plot is not None:
         check_plot(plot)
     designs = [(app, *_shaped(app, kind or [])) for app in apps]  # mistakes are told first
-    settings = _settings(config, conf or [])
+    settings = layered(config, conf or [])
     shown = LiveView() if sys.stderr.isatty() and not as_json else LineView()
     results: dict[str, Any] = {}
     drawn: dict[str, Profiling] = {}
@@ -157,15 +156,6 @@ def _shaped(app: str, kinds: Sequence[str]) -> "tuple[Topology, Shape]":
     if not shape.operators:
         raise InputError(f"topology {topology.name!r}: has no operators, so none needs processors")
     return topology, shape
-
-
-def _settings(config: Path | None, conf: Sequence[str]) -> "Settings":
-    from sojourn import configuration
-
-    layers = [] if config is None else [configuration.read_file(config)]
-    layers.append(configuration.from_environment(os.environ))
-    layers.append(configuration.from_options(conf))
-    return configuration.settings_from(layers)
 
 
 def _tell(
@@ -284,7 +274,7 @@ def _fingerprint(app: str, topology: "Topology", where: _Where, more: object) ->
     """Of all that rounds depend on, but what each proposes."""
     from sojourn.cli.profilefile import edges_of
 
-    code = Path(app.rpartition(":")[0] if ":" in app else app)
+    code = Path(app.partition(":")[0])
     files = [path for path in (code, where.service) if path is not None]
     told = (where, more, sorted(edges_of(topology)))
     digest = hashlib.sha256(repr(told).encode())

@@ -137,8 +137,8 @@ class LiveView:
         all_s = trial_s + left * each_s
         return (
             f"about {format_duration(trial_s)} left of this trial; a trial takes "
-            f"{format_duration(each_s)}, so at most about {format_duration(all_s)} left of this "
-            "method"
+            f"{format_duration(each_s)}, so with {most} rounds about {format_duration(all_s)} "
+            "left of this method"
         )
 
     def __enter__(self) -> "LiveView":
