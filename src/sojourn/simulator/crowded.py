@@ -68,30 +68,28 @@ class _Machine:
 
     def begin(self, now_s: float, number: int, task: _Task) -> None:
         """A worker needs CPU time."""
-        self._pass(now_s)
-        heapq.heappush(self.jobs, (self.clock_s + task.work_s, number, task))
-        self._plan(now_s)
+        jobs, cores = self.jobs, self.cores
+        busy = len(jobs)
+        passed_s = now_s - self.since_s
+        self.since_s = now_s
+        self.clock_s += passed_s if busy <= cores else passed_s * cores / busy
+        heapq.heappush(jobs, (self.clock_s + task.work_s, number, task))
+        left_s = max(0.0, jobs[0][0] - self.clock_s)
+        busy += 1
+        self.due_s = now_s + (left_s if busy <= cores else left_s * busy / cores)
 
     def end(self, now_s: float) -> _Task:
-        """The next one is done."""
-        self._pass(now_s)
-        task = heapq.heappop(self.jobs)[2]
-        self._plan(now_s)
-        return task
-
-    def _pass(self, now_s: float) -> None:
-        busy = len(self.jobs)
-        passed_s = now_s - self.since_s
-        self.clock_s += passed_s if busy <= self.cores else passed_s * self.cores / busy
+        """The next one is done. That is when it is due, so the clock stands at its end."""
+        jobs, cores = self.jobs, self.cores
+        self.clock_s, _, task = heapq.heappop(jobs)
         self.since_s = now_s
-
-    def _plan(self, now_s: float) -> None:
-        busy = len(self.jobs)
-        if not busy:
+        busy = len(jobs)
+        if busy:
+            left_s = jobs[0][0] - self.clock_s
+            self.due_s = now_s + (left_s if busy <= cores else left_s * busy / cores)
+        else:
             self.due_s = _INFINITE
-            return
-        left_s = max(0.0, self.jobs[0][0] - self.clock_s)
-        self.due_s = now_s + (left_s if busy <= self.cores else left_s * busy / self.cores)
+        return task
 
 
 @dataclass
@@ -120,7 +118,7 @@ class _Vertex:
         self.keyed = False
         self.hop_s = 0.0
         self.seen = _Seen()
-        self.services = _drawn(load.service, rng)
+        self.work: Iterator[tuple[float, float]] = iter(())  # waits, and CPU time, of each tuple
         self.made = self._made()
         self.places: Iterator[int] = iter(())
 
@@ -193,7 +191,7 @@ class CrowdedEngine:
         self.now_s = self.sampled_s = 0.0
         self.numbers = itertools.count()
         self.timers: list[tuple[float, int, _Task | _Vertex]] = []
-        self.flight: deque[tuple[float, _Vertex, _Root | None]] = deque()
+        self.flight: deque[tuple[float, _Vertex, _Root | None, int]] = deque()
         self.sojourns: list[float] = []
         self.open = 0
         self.rng = np.random.default_rng(seed)
@@ -238,6 +236,7 @@ class CrowdedEngine:
                 heapq.heappush(self.timers, (vertex.load.every_s, next(self.numbers), vertex))
             vertex.hop_s = self.settings.hop_cpu_s * (1 + len(edges) * (name in topology.sources))
             vertex.seen = self._unseen(vertex)
+            vertex.work = _work(vertex, self.settings.hand_over_cpu_s)
         return found
 
     def _counts(
@@ -290,8 +289,7 @@ class CrowdedEngine:
                 return
             self.now_s = next_s
             if lands:
-                _, vertex, root = flight.popleft()
-                self._arrive(vertex, root)
+                self._arrive(*flight.popleft()[1:])
             elif timed:
                 woken = heapq.heappop(timers)[2]
                 if isinstance(woken, _Source):
@@ -322,27 +320,26 @@ class CrowdedEngine:
             self.open += 1
             self._take(source.idle.pop(), _Root(source, self.now_s, 1))
 
-    def _arrive(self, vertex: _Vertex, root: _Root | None) -> None:
-        vertex.seen.arrivals += 1
+    def _arrive(self, vertex: _Vertex, root: _Root | None, count: int) -> None:
+        vertex.seen.arrivals += count
         if vertex.keyed:
-            task = vertex.tasks[next(vertex.places)]
-            if task.busy:
-                task.queue.append(root)
+            for place in itertools.islice(vertex.places, count):
+                task = vertex.tasks[place]
+                if task.busy:
+                    task.queue.append(root)
+                else:
+                    self._take(task, root)
+            return
+        for _ in range(count):
+            if vertex.idle:
+                self._take(vertex.idle.pop(), root)
             else:
-                self._take(task, root)
-        elif vertex.idle:
-            self._take(vertex.idle.pop(), root)
-        else:
-            vertex.waiting.append(root)
+                vertex.waiting.append(root)
 
     def _take(self, task: _Task, root: _Root | None) -> None:
         """A task has its next tuple: first it waits, as far as it does, and then it computes."""
-        vertex = task.vertex
-        service_s = next(vertex.services)
+        waits_s, task.work_s = next(task.vertex.work)
         task.root, task.since_s, task.busy = root, self.now_s, True
-        waits_s = service_s * (1.0 - vertex.load.cpu)
-        handed = min(1.0, service_s / _GRAIN_S) * self.settings.hand_over_cpu_s
-        task.work_s = service_s - waits_s + vertex.hop_s + handed
         if waits_s > 0:
             heapq.heappush(self.timers, (self.now_s + waits_s, next(self.numbers), task))
         else:
@@ -393,8 +390,7 @@ class CrowdedEngine:
             seen.squares[number] += count * count
             for receiver in vertex.receivers[number]:
                 children += count
-                for _ in range(count):
-                    self.flight.append((lands_s, receiver, root))
+                self.flight.append((lands_s, receiver, root, count))
         return children
 
     # what was seen
@@ -435,9 +431,12 @@ class CrowdedEngine:
         )
 
 
-def _drawn(service: Distribution, rng: np.random.Generator) -> Iterator[float]:
-    """Service times, one after the other."""
-    if service.kind == "constant":
-        yield from itertools.repeat(service.mean_s)
+def _work(vertex: _Vertex, hand_over_s: float) -> Iterator[tuple[float, float]]:
+    """Of one tuple after the other, for how long it waits and what CPU time it needs."""
+    service = vertex.load.service
     while True:
-        yield from service.draw(rng, _BLOCK).tolist()
+        services = service.draw(vertex.rng, _BLOCK)
+        waits = services * (1.0 - vertex.load.cpu)
+        handed = np.minimum(1.0, services / _GRAIN_S) * hand_over_s
+        work = services - waits + vertex.hop_s + handed
+        yield from zip(waits.tolist(), work.tolist(), strict=True)
