@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
 
 from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
-from sojourn.control.journal import check_new
 from sojourn.control.loop import ControlLoop, Listener, Stale
 from sojourn.control.negotiator import Begin, Negotiator, in_a_thread
 from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed, check_options
+from sojourn.linefile import check_new
 from sojourn.ports import Allocation, Engine, LocalPool, MachinePool, Samples
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, knobs_of
 from sojourn.topology import Topology, checked_topology

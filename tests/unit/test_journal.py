@@ -10,18 +10,11 @@ from test_control import SHAPE, FakeEngine, OnePool
 
 from sojourn.cli.replay import replay as replay_command
 from sojourn.control.controller import Record
-from sojourn.control.journal import (
-    MAX_BYTES,
-    MAX_PARTS,
-    WARM_UP,
-    Journal,
-    check_new,
-    read_journal,
-    replay,
-)
+from sojourn.control.journal import WARM_UP, Journal, read_journal, replay
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
 from sojourn.errors import InputError
+from sojourn.linefile import MAX_BYTES, MAX_PARTS, check_new
 from sojourn.settings import ControlSettings
 
 

@@ -19,7 +19,7 @@ from sojourn.profiler.capability import Best, Limits, capability, most_rounds
 from sojourn.profiler.capacity import capacity
 from sojourn.profiler.features import Feature, dominated, kind_of, ratios
 from sojourn.profiler.guided import guided
-from sojourn.profiler.readings import Reading, is_correlated, is_normal, measure
+from sojourn.profiler.readings import Reading, is_correlated, is_normal, measure, summed
 from sojourn.profiler.rounds import Round, run
 from sojourn.profiler.stepwise import Found, Shape, stepwise
 from sojourn.profiler.trial import Measured, Proposal, Seen
@@ -410,3 +410,12 @@ def test_a_limit_that_an_early_round_keeps_is_not_said_to_be_out_of_reach() -> N
         found = Found()
         tried(method(SHAPE, limits, 1.0, found), Late(cores=40, per_source=1e6))
         assert found.best[-1].is_met(limits)
+
+
+def test_where_no_followed_tuple_gets_through_latency_is_at_least_as_long_as_all_readings() -> None:
+    parts = [Samples(float(i), {"in": _sample("in", 0.001, 10, 1, 0.0)}, None, 0) for i in range(4)]
+    found = summed(parts, [10.0] * 4, ["in"], 0.0)
+    assert found.latency_s == pytest.approx(4.0)
+    assert found.throughput == 10.0
+    with pytest.raises(TopologyFailed, match="no tuple was completed in 4 readings"):
+        summed(parts, [0.0] * 4, ["in"], 0.0)
