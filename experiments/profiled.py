@@ -6,7 +6,7 @@ what hops and workers cost is what `benchmarks/tasks.py` fitted. None is taken f
 source has as many messages as are taken."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from lab import Lab
 
 import sojourn as sj
 from sojourn.chains import contracted
+from sojourn.cli.profile_view import Event, LineView
 from sojourn.profile import BASELINES, Profiling
 from sojourn.profiler.capability import Limits
 from sojourn.profiler.readings import Reading
@@ -118,8 +119,14 @@ def profiled(
         how,
         small=SMALL,
     )
-    found.run(methods)
+    found.run(methods, told=told_of(found))
     return found
+
+
+def told_of(found: Profiling) -> Callable[[str, Event], None]:
+    """Who tells of each round."""
+    view = LineView()
+    return lambda method, event: view(method, event, found)
 
 
 def rates(found: Profiling, method: str) -> list[float]:

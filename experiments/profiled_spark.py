@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from lab import Finding, Lab
-from profiled import ALL, all_told, final
+from profiled import ALL, all_told, final, told_of
 
 import sojourn as sj
 from sojourn.chains import contracted
@@ -91,7 +91,7 @@ def profiled(lab: Lab, topology: sj.Topology) -> tuple[Profiling, float]:
     shape = Shape.of(contracted(topology))
     found = Profiling(shape, platform, Limits(cores=TASKS), how, SMALL)
     began_s, used_s = time.monotonic(), time.thread_time()
-    found.run(ALL)
+    found.run(ALL, told=told_of(found))
     own_s = time.thread_time() - used_s - platform.used_s
     return found, own_s / (time.monotonic() - began_s)
 

@@ -110,12 +110,17 @@ def is_normal(readings: Sequence[float]) -> bool:
 def summed(
     parts: Sequence[Samples], readings: Sequence[float], sources: Sequence[str], waiting: float
 ) -> Measured:
-    """All samples of a trial as one."""
+    """All samples of a trial as one. If so many tuples wait that none that is followed got through,
+    they take at least as long as all readings."""
     sojourns = [part.sojourn for part in parts if part.sojourn is not None]
     count = sum(sojourn.count for sojourn in sojourns)
-    if not count:
+    if not count and not any(readings):
         raise TopologyFailed(f"no tuple was completed in {len(parts)} readings of a trial")
-    latency_s = sum(sojourn.mean_s * sojourn.count for sojourn in sojourns) / count
+    latency_s = (
+        sum(sojourn.mean_s * sojourn.count for sojourn in sojourns) / count
+        if count
+        else sum(next(iter(part.vertices.values())).interval_s for part in parts)
+    )
     # What is chained to an operator is part of it.
     heads = [name for name, of in parts[0].vertices.items() if of.head is None]
     names = [name for name in heads if name not in sources]
