@@ -8,6 +8,7 @@ the trial lasts."""
 import contextlib
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -226,6 +227,10 @@ class SparkTrial:
             onward[edge.sender].append(edge.receiver)
         order = [name for (name,) in groups(onward)]
         self.come = {name: [edge for edge in edges if edge.receiver == name] for name in order}
+        self.served: Counter[str] = Counter()  # by vertex, since the trial began
+        self.sent: Counter[str] = Counter()  # by edge
+        self.done = 0.0  # source tuples that were completed in all that time
+        self.rates: dict[float, float] = {}  # by when a reading ended
 
     def read(self, seconds: float) -> Samples:
         """Let so much time pass. Parts of a source count as one."""
@@ -243,21 +248,33 @@ class SparkTrial:
             some = [vertices.pop(part_of(name, part)) for part in range(parts)]
             self.late += sum((s.lag_s or 0.0) * (s.arrival_rate or 0.0) for s in some)
             vertices[name] = _together(name, some)
-        return replace(found, vertices=vertices)
+        found = replace(found, vertices=vertices)
+        self.count(found)
+        return found
 
-    def completed(self, samples: Samples) -> float:
-        """Only some trees are followed, so it is what sources have sent, less the share that came
-        to wait on the worst way through the topology."""
+    def count(self, samples: Samples) -> None:
+        """Only some trees are followed. So what is completed is what sources have sent, less the
+        share that waits on the worst way through the topology. All that since the trial began:
+        sources send in bursts where much waits, and what is completed then comes of earlier
+        ones."""
         seen = samples.vertices
+        for name, of in seen.items():
+            self.served[name] += of.served
+            self.sent.update({f"{name} {edge}": count for edge, count in of.emitted.items()})
         done = dict.fromkeys(self.parts, 1.0)
         for name, edges in self.come.items():
             come = [edge for edge in edges if edge.sender in done]
-            sent = sum(seen[edge.sender].emitted.get(edge.name, 0) for edge in come)
+            sent = sum(self.sent[f"{edge.sender} {edge.name}"] for edge in come)
             if come and name in seen:
-                share = seen[name].served / sent if sent else 1.0
+                share = self.served[name] / sent if sent else 1.0
                 done[name] = share * min(done[edge.sender] for edge in come)
-        rate = sum(seen[name].served / seen[name].interval_s for name in self.parts)
-        return rate * min(done.values())
+        before, self.done = self.done, sum(self.served[n] for n in self.parts) * min(done.values())
+        interval_s = seen[next(iter(self.parts))].interval_s
+        self.rates[samples.time_s] = (self.done - before) / interval_s
+
+    def completed(self, samples: Samples) -> float:
+        """Of a reading that was taken."""
+        return self.rates[samples.time_s]
 
     def waiting(self) -> float:
         """Messages that are due and were not taken, as of the last reading."""

@@ -123,19 +123,38 @@ def test_what_all_workers_are_told_is_told_once() -> None:
     assert len(made.sources) == 3
 
 
-def completed(**served: int) -> float:
-    """Of a topology whose source has sent 100 lines of two words each in a second."""
-    emitted = {"lines": {"split": 100}, "split": {"out": 2 * served["split"]}, "out": {}}
-    samples = {
-        name: Sample(name, 1.0, 1, 1, 0, count, count, None, None, None, None, 0.5, emitted[name])
-        for name, count in {"lines": 100, **served}.items()
-    }
+def completed(*readings: dict[str, int]) -> list[float]:
+    """Of a topology whose lines have two words each, second by second."""
     running: Any = None
     trial = SparkTrial(running, words(), {"lines": 1})
-    return trial.completed(Samples(1.0, samples, None, 0))
+    found = []
+    for number, served in enumerate(readings):
+        emitted = {
+            "lines": {"split": served["lines"]},
+            "split": {"out": 2 * served["split"]},
+            "out": {},
+        }
+        samples = Samples(
+            float(number),
+            {
+                name: Sample(name, 1.0, 1, 1, 0, n, n, None, None, None, None, 0.5, emitted[name])
+                for name, n in served.items()
+            },
+            None,
+            0,
+        )
+        trial.count(samples)
+        found.append(trial.completed(samples))
+    return found
 
 
 def test_what_only_comes_to_wait_is_not_completed() -> None:
-    assert completed(split=100, out=200) == pytest.approx(100)
-    assert completed(split=80, out=160) == pytest.approx(80)
-    assert completed(split=80, out=80) == pytest.approx(40)
+    assert completed({"lines": 100, "split": 100, "out": 200}) == pytest.approx([100])
+    assert completed({"lines": 100, "split": 80, "out": 160}) == pytest.approx([80])
+    assert completed({"lines": 100, "split": 80, "out": 80}) == pytest.approx([40])
+
+
+def test_what_was_sent_in_a_burst_is_completed_when_it_is_served() -> None:
+    burst = {"lines": 1000, "split": 50, "out": 100}
+    after = {"lines": 0, "split": 50, "out": 100}
+    assert completed(burst, after, after) == pytest.approx([50, 50, 50])
