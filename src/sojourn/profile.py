@@ -309,6 +309,7 @@ class SparkPlatform:
     topology: Topology
     machines: int
     cores: int
+    latency_s: float = 0.5  # that tuples may take
     master: str | None = None
     spark: "SparkSession | None" = None
     settings: EngineSettings = field(default_factory=EngineSettings)
@@ -334,13 +335,12 @@ class SparkPlatform:
             master = self.master or f"local[{_SLOTS}]"
             self.spark = session(None, master, _SLOTS, self.topology.name, self.settings.batch_s)
             self.closing.callback(self.spark.stop)
+        if rate is None and parallelism.in_flight is not None:
+            # Spark's own buffers hold more than executors' queues do, so sources are paced: by
+            # Little's law, so many are under way where they take as long as they may.
+            rate = parallelism.in_flight / self.latency_s
         made = in_parts(self.topology, self.samples, parallelism, rate)
         settings = replace(self.settings, batch_s=3600.0, drain_s=_LOOK_S)
-        if parallelism.in_flight is not None:
-            # Tuples wait before executors; how many may do so is set for each of them.
-            executors = sum(spec.executors for spec in made.operators.values())
-            each = max(1, parallelism.in_flight // max(1, executors))
-            settings = replace(settings, max_queue=each, max_bundle=min(each, settings.max_bundle))
         with Running(made, settings, ControlSettings(), spark=self.spark) as running:
             flowing = contracted(self.topology).without_broadcasts()
             yield SparkTrial(running, flowing, parallelism.parts)

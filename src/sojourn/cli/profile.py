@@ -127,7 +127,7 @@ def profile(
             name = topology.name if len(counts) == 1 else f"{topology.name}-{count}"
             while name in results:  # two designs may have the same name
                 name += "-b"
-            where = _Where(service, count, cores, master, checkpoint, seed, placement)
+            where = _Where(service, count, cores, limit_s, master, checkpoint, seed, placement)
             with contextlib.closing(where.platform(topology, settings)) as platform:
                 limits = Limits(limit_s, alpha, factor, slice_, count * cores)
                 profiling = Profiling(shape, platform, limits, how, small)
@@ -233,6 +233,7 @@ class _Where:
     service: Path | None
     machines: int
     cores: int
+    latency_s: float
     master: str | None
     checkpoint: Path | None
     seed: int
@@ -249,6 +250,7 @@ class _Where:
                 topology,
                 self.machines,
                 self.cores,
+                self.latency_s,
                 self.master,
                 settings=of_engine,
                 checkpoint=self.checkpoint,
