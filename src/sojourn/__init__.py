@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sojourn import sinks, sources, testing, windows
+    from sojourn.attached.loop import Attached, attach
     from sojourn.control.summary import Summary
     from sojourn.engine.driver.states import read_state
     from sojourn.engine.spark.session import configure
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Attached",
     "InputError",
     "OnError",
     "Operator",
@@ -37,6 +39,7 @@ __all__ = [
     "Topology",
     "TopologyFailed",
     "Vertex",
+    "attach",
     "configure",
     "read_state",
     "run",
@@ -49,6 +52,7 @@ __all__ = [
 
 # Loaded on first use: every process of the engine imports this package, and most need little of it.
 _HOMES = {
+    "sojourn.attached.loop": ("Attached", "attach"),
     "sojourn.control.summary": ("Summary",),
     "sojourn.engine.driver.states": ("read_state",),
     "sojourn.engine.spark.session": ("configure",),

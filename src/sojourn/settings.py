@@ -257,10 +257,31 @@ class ControlSettings(_Checked):
     )
     policy: str = _knob(
         "policy",
-        "drs|drs-2017|ds2|threshold|static",
+        "drs|drs-2017|ds2|provision|threshold|static",
         "drs",
         "Who decides: Sojourn's own policy; the scheduler of the DRS paper; rates alone, as DS2; "
-        "utilization thresholds, as most autoscalers; or nobody.",
+        "machines from what comes and what is processed; utilization thresholds, as most "
+        "autoscalers; or nobody.",
+    )
+    provision_s: float = _knob(
+        "provision.period",
+        "duration",
+        30.0,
+        "How often the policy `provision` decides.",
+        least=1.0,
+    )
+    provision_form: str = _knob(
+        "provision.form",
+        "mended|printed",
+        "mended",
+        "Its algorithm: mended, or as Cervino printed it, which takes noise for overload.",
+    )
+    provision_extra: str = _knob(
+        "provision.extra",
+        "none|predict|latency|idle|spread|all",
+        "none",
+        "What it looks at besides: where the rate is going, long latencies as an early sign, idle "
+        "time, or bursts of what is shed.",
     )
     model: str = _knob(
         "model",

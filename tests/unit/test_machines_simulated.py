@@ -10,6 +10,7 @@ import pytest
 import sojourn as sj
 from sojourn.control.controller import Record
 from sojourn.control.loop import ControlLoop
+from sojourn.control.situation import Action
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulator import Distribution, OperatorLoad, SourceLoad, Workload
 from sojourn.simulator.engine import SimulatedEngine
@@ -23,9 +24,16 @@ CALM, BUSY = 40.0, 100.0  # tuples a second, for five processors and for ten
 class Bench:
     """check → price on machines of six processors, under control."""
 
-    def __init__(self, steps: Steps, machines: int, seed: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        steps: Steps,
+        machines: int,
+        seed: int = 0,
+        shed: float | None = None,
+        **settings: Any,
+    ) -> None:
         t = sj.Topology("row")
-        value = t.source("source", sj.sources.paced(lambda n: n, rate=1.0))
+        value = t.source("source", sj.sources.paced(lambda n: n, rate=1.0, shed_after=shed))
         for name in ("check", "price"):
             value = t.operator(name, lambda v: [v], value, processors=3)
         t.sink("out", sj.sinks.console(), value)
@@ -135,3 +143,49 @@ def test_after_a_loss_the_machine_is_asked_for_at_once(seed: int) -> None:
     settings = bench.engine.settings
     assert back[0] <= 125.0 + settings.machine_start_s + settings.recover_s + 2.0
     assert bench.processors(200.0) > 6
+
+
+# the policy `provision`
+
+
+def shed(bench: Bench, from_s: float, to_s: float) -> int:
+    """Tuples that the source shed meanwhile."""
+    some = [r for r in bench.records if from_s < r.time_s <= to_s]
+    return sum(r.samples.vertices["source"].shed for r in some)
+
+
+def test_provision_follows_the_rates_up_and_down() -> None:
+    steps = ((60.0, CALM), (150.0, 2.5 * CALM), (1.0, CALM))
+    bench = Bench(steps, 1, shed=0.5, policy="provision", quiet_s=5.0)
+    bench.run(330.0)
+    capacities = [capacity for _, capacity in bench.moves]
+    assert capacities[0] == 12
+    assert capacities[-1] == 6
+    assert shed(bench, 0.0, 59.0) == 0
+    assert shed(bench, 60.0, 120.0) > 0
+    # two periods after the rise, and for the time that a machine takes to come
+    start_s = bench.engine.settings.machine_start_s
+    assert shed(bench, 60.0 + 60.0 + start_s + 10.0, 210.0) == 0
+    assert any("machines of 6 processors" in r.decision.reason for r in bench.records)
+
+
+def test_provision_waits_for_its_period_and_stays_within_the_machines_allowed() -> None:
+    bench = Bench(
+        ((1.0, 4 * BUSY),), 1, shed=0.5, policy="provision", max_machines=2, provision_s=10.0
+    )
+    bench.run(120.0)
+    assert {r.decision.action for r in bench.records[:8]} <= {Action.NOT_READY, Action.WAIT}
+    assert max(r.decision.needed or 0 for r in bench.records) <= 12
+    assert bench.records[-1].capacity == 12
+
+
+def test_where_rates_have_no_noise_both_forms_keep_one_machine() -> None:
+    needed = {}
+    for form in ("printed", "mended"):
+        bench = Bench(
+            ((1.0, CALM),), 1, shed=0.5, policy="provision", provision_form=form,
+            provision_s=10.0,
+        )  # fmt: skip
+        bench.run(100.0)
+        needed[form] = max(r.decision.needed or 0 for r in bench.records)
+    assert needed == {"printed": 6, "mended": 6}

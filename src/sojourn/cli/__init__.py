@@ -15,6 +15,7 @@ from sojourn.cli.profile import profile
 from sojourn.cli.replay import replay
 from sojourn.cli.run import run
 from sojourn.cli.simulate import simulate
+from sojourn.cli.watch import watch
 from sojourn.errors import InputError, TopologyFailed
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ app.command()(simulate)
 app.command()(plan)
 app.command()(profile)
 app.command()(replay)
+app.command()(watch)
 app.command()(experiment)
 app.command()(conf)
 app.command()(doctor)

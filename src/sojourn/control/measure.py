@@ -77,6 +77,7 @@ class Measure:
     late: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)  # of sources
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    shed: float = 0.0  # by sources, tuples a second
 
     @cached_property
     def columns(self) -> Columns:
@@ -164,6 +165,7 @@ def measured(
         late=_late(known_rates, sources, shares),
         rates=known_rates,
         shares=shares,
+        shed=sum(source.shed / source.interval_s for source in sources.values()),
     )
 
 

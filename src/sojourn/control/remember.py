@@ -63,6 +63,8 @@ def remembered(s: Situation | Blind, decision: Decision) -> Memory:
     memory = _by_clock(s.memory, s.now_s)
     past = memory.past if s.measure is None else s.past
     memory = replace(memory, number=number, before_s=s.now_s, past=past, pressed=())
+    if decision.known is not None:
+        memory = replace(memory, known=decision.known)
     if s.memory.before_s is None or s.now_s >= s.memory.before_s:
         outlook = s.outlook.with_room(s.now_s, decision.needed, s.limits.capacity)
         memory = replace(memory, outlook=outlook)

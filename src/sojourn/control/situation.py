@@ -11,6 +11,7 @@ from sojourn.control.bias import Bias
 from sojourn.control.forecast import Forecast, Outlook
 from sojourn.control.measure import Measure, NotReady, metric_of
 from sojourn.ports import Pressure
+from sojourn.provisioning.rates import Known
 from sojourn.queueing.keyed import bound
 from sojourn.queueing.network import Network
 from sojourn.settings import ControlSettings
@@ -129,6 +130,7 @@ class Memory:
     commits: tuple[int, int] = (0, 0)  # so far, at the tick before the last and at the last
     cost_s: float = 0.0  # for how long a change of ours has the target missed
     outlook: Outlook = field(default_factory=Outlook)
+    known: Known = field(default_factory=Known)  # of provisioning
 
 
 @dataclass(frozen=True)
@@ -411,6 +413,7 @@ class Decision:
     forced: bool = False
     short: bool = False
     better: bool = False
+    known: Known | None = None  # what provisioning has learned
 
 
 def known(estimate_s: float) -> float | None:

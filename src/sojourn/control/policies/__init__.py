@@ -6,6 +6,7 @@ from collections.abc import Callable
 from sojourn.control.policies.drs import drs
 from sojourn.control.policies.drs_2017 import drs_2017
 from sojourn.control.policies.ds2 import ds2
+from sojourn.control.policies.provision import provision
 from sojourn.control.policies.static import static
 from sojourn.control.policies.threshold import threshold
 from sojourn.control.situation import Blind, Decision, Situation
@@ -16,6 +17,7 @@ POLICIES: dict[str, Policy] = {
     "drs": drs,
     "drs-2017": drs_2017,
     "ds2": ds2,
+    "provision": provision,
     "threshold": threshold,
     "static": static,
 }

@@ -1,0 +1,172 @@
+"""How many Spark executors a query should have. Pure: from what was seen, what is remembered and
+what is wished for, to a decision. The loop applies it, the journal keeps it, replay repeats it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sojourn.attached.seen import Seen
+from sojourn.errors import InputError
+from sojourn.provisioning.mended import Options, mended, predicted
+from sojourn.provisioning.printed import printed
+from sojourn.provisioning.rates import Known, Rates
+from sojourn.queueing.batches import Steady
+
+POLICIES = ("model", "mended", "printed")
+_HEADROOM = 0.15  # of the longest latency, which a change leaves unused
+_DRAIN_PERIODS = 2  # in which what waits should be worked off
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user asks for."""
+
+    policy: str = "model"
+    max_latency_s: float | None = None
+    least: int = 1
+    most: int | None = None
+    quiet_s: float = 60.0
+    options: Options = field(default_factory=Options)
+
+
+def wished(
+    policy: str,
+    max_latency_s: float | None,
+    least: int,
+    most: int | None,
+    period_s: float,
+    options: Mapping[str, Any] | None = None,
+) -> Wish:
+    """What a user asks for, if it makes sense."""
+    if policy not in POLICIES:
+        raise InputError(f"policy: must be one of {', '.join(POLICIES)}; got {policy!r}")
+    if max_latency_s is not None and policy != "model":
+        raise InputError(
+            f"max_latency: is kept by the policy 'model' alone; got policy {policy!r}; leave one "
+            "of them out"
+        )
+    if least < 1 or (most is not None and most < least):
+        raise InputError(
+            f"min_executors must be at least 1, and max_executors no fewer; got {least} and {most}"
+        )
+    if period_s < 1:
+        raise InputError(f"period: must be a duration of at least 1 s; got {period_s:g} s")
+    known = [key for key in Options.__dataclass_fields__ if key != "period_s"]
+    for name in options or {}:
+        if name not in known:
+            raise InputError(f"options: must be among {', '.join(known)}; got {name!r}")
+    return Wish(
+        policy=policy,
+        max_latency_s=max_latency_s,
+        least=least,
+        most=most,
+        quiet_s=2 * period_s,
+        options=Options(**{**(options or {}), "period_s": period_s}),
+    )
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What is kept from period to period: what provisioning knows, since when fewer executors would
+    do, and the most that were needed in that time."""
+
+    known: Known = field(default_factory=Known)
+    low_since_s: float | None = None
+    low_most: int = 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """So many executors, and why. No number: nothing changes. `expected` is what the model says of
+    batches then."""
+
+    executors: int | None
+    why: str
+    memory: Memory
+    expected: Steady | None = None
+
+
+def decided(seen: Seen, memory: Memory, wish: Wish) -> Decision:
+    """What to do after a period."""
+    if seen.rates is None:
+        return Decision(None, seen.why, memory)
+    rates = seen.rates
+    if not rates.is_sound:
+        return Decision(None, "the rates make no sense", memory)
+    if wish.policy == "printed":
+        proposal = printed(rates, memory.known)
+        found = Decision(proposal.machines, proposal.why, replace(memory, known=proposal.known))
+    elif wish.policy == "model" and seen.batches is not None:
+        found = _modelled(seen, rates, memory, wish)
+    else:
+        coming = max(0, seen.asked - seen.executors)
+        proposal = mended(rates, memory.known, coming, wish.options)
+        found = Decision(proposal.machines, proposal.why, replace(memory, known=proposal.known))
+    return _settled(_within(found, seen, wish), seen, wish)
+
+
+def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:
+    """No more executors than there are tasks for, and as many as the user allows."""
+    if found.executors is None:
+        return found
+    count, why = found.executors, found.why
+    if seen.batches is not None and count > (useful := useful_executors(seen)):
+        count, why = useful, f"{why}; more than {useful} would have no task"
+    if wish.most is not None and count > wish.most:
+        count, why = wish.most, f"{why}; {wish.most} are allowed"
+    if seen.until_s is not None:
+        holds = math.ceil(seen.held / max(1, seen.slots))
+        count = max(count, holds)
+        why = f"{why}; in effect with the next batch, in {seen.until_s - seen.time_s:.0f} s"
+    return replace(found, executors=max(wish.least, count), why=why)
+
+
+def useful_executors(seen: Seen) -> int:
+    """Executors that have a task each, of the widest stage."""
+    tasks = seen.batches.tasks if seen.batches is not None else 1
+    return max(1, math.ceil(tasks / max(1, seen.slots)))
+
+
+def _settled(found: Decision, seen: Seen, wish: Wish) -> Decision:
+    """More at once; fewer only once they would have done for a while. As printed, there is no such
+    while."""
+    memory, now_s = found.memory, seen.time_s
+    if found.executors is None:
+        return found
+    if found.executors >= seen.asked or wish.policy == "printed":
+        return replace(found, memory=replace(memory, low_since_s=None, low_most=0))
+    since_s = now_s if memory.low_since_s is None else memory.low_since_s
+    most = max(memory.low_most, found.executors)
+    memory = replace(memory, low_since_s=since_s, low_most=most)
+    if now_s - since_s < wish.quiet_s:
+        why = f"{found.why}; {most} would do for {now_s - since_s:.0f} s so far"
+        return replace(found, executors=None, why=why, memory=memory)
+    return replace(found, executors=most, memory=replace(memory, low_since_s=None, low_most=0))
+
+
+def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
+    """The fewest executors whose batches keep the latency, or keep up with something to spare."""
+    batches, options = seen.batches, wish.options
+    assert batches is not None
+    inputs = (*memory.known.inputs, (rates.time_s, rates.input))[-5:]
+    memory = replace(memory, known=replace(memory.known, inputs=inputs))
+    load, words = rates.input, f"{rates.input:.4g} rows/s come"
+    later = predicted(inputs, options.period_s + options.start_s) if options.predict else None
+    if later is not None and later > load:
+        load, words = later, f"{words}, {later:.4g}/s soon"
+    if rates.waiting > 0:
+        load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
+        words = f"{words}, {rates.waiting:.4g} wait"
+    target_s = None if wish.max_latency_s is None else (1 - _HEADROOM) * wish.max_latency_s
+    most = useful_executors(seen)
+    for count in range(1, most + 1):
+        steady = batches.steady(load, count * seen.slots)
+        if steady is None or load > options.full * batches.capacity(count * seen.slots):
+            continue
+        if target_s is None or steady.worst_s <= target_s:
+            told = f"batches of {steady.batch_s:.3g} s, rows take {steady.worst_s:.3g} s at most"
+            return Decision(count, f"{words}: {told}", memory, steady)
+    limit = "" if target_s is None else f" within {wish.max_latency_s:.3g} s"
+    why = f"{words}, which no number of executors carries{limit}"
+    return Decision(most, why, memory, batches.steady(load, most * seen.slots))

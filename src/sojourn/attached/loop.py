@@ -1,0 +1,318 @@
+"""`sojourn.attach`: a listener that hears of every batch, and a thread that decides once a period
+and has Spark executors come and go. Nothing that fails here reaches the query."""
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from sojourn.attached import status as st
+from sojourn.attached.decide import Memory, Wish, decided, wished
+from sojourn.attached.journal import Journal, Period
+from sojourn.attached.observer import Observer
+from sojourn.attached.progress import batch
+from sojourn.attached.scaling import DriverScaling, DriverStatus, Scaling, check
+from sojourn.errors import InputError
+from sojourn.linefile import check_new
+from sojourn.units import parse_duration, parse_whole
+
+_log = logging.getLogger("sojourn")
+_PERIODS = 500  # remembered
+_COMES_S = 60.0  # after which an executor that was asked for is said not to come
+_LEAST_S = 5.0  # between two decisions, however pressing
+
+
+def attach(
+    spark: Any,
+    query: Any = None,
+    max_latency: str | float | None = None,
+    policy: str | None = None,
+    min_executors: int = 1,
+    max_executors: int | None = None,
+    *,
+    period: str | float = "30s",
+    advise: bool = False,
+    journal: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> "Attached":
+    """Keep as many Spark executors as a streaming query needs, from now until it ends.
+
+    `query` is one that runs; without it, the only one that does, or the next that starts. With
+    `max_latency`, rows should take no longer than that from when they come to when their batch is
+    done. `policy` is "model" (batches), "mended" (rates alone) or "printed" (Cervino's algorithm).
+    With `advise`, nothing is changed, only told. `options` are those of `mended`, such as
+    {"predict": True}."""
+    check(spark)
+    latency_s = None if max_latency is None else parse_duration(max_latency, "max_latency")
+    wish = wished(
+        "model" if policy is None else policy,
+        latency_s,
+        parse_whole(min_executors, "min_executors", least=1),
+        None if max_executors is None else parse_whole(max_executors, "max_executors", least=1),
+        parse_duration(period, "period"),
+        options,
+    )
+    path = None if journal is None else Path(journal)
+    if path is not None:
+        check_new(path)
+    found = Attached(spark, _id(spark, query), wish, advise=advise, journal=path)
+    found.start()
+    return found
+
+
+def _id(spark: Any, query: Any) -> str | None:
+    """The query to follow; none yet if none runs."""
+    if query is not None:
+        if not hasattr(query, "id") or not hasattr(query, "isActive"):
+            raise InputError(f"query: must be what start() returned; got {query!r}")
+        return str(query.id)
+    active = spark.streams.active
+    if len(active) > 1:
+        names = ", ".join(str(one.name or one.id) for one in active)
+        raise InputError(
+            f"query: must be given where several run, as they share executors; there are {names}"
+        )
+    return str(active[0].id) if active else None
+
+
+class _Ended:
+    """That a run of the query has ended."""
+
+    def __init__(self, query: str, error: str | None) -> None:
+        self.query, self.error = query, error
+
+
+class _Listener(StreamingQueryListener):
+    """Passes on what it hears. It runs in a thread of Spark's, so it does nothing else."""
+
+    def __init__(self, hears: Callable[[Any], None]) -> None:
+        self.hears = hears
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+        """Nothing is known of it yet."""
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+        """A batch is done."""
+        self.hears(event.progress.json)
+
+    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+        """Nothing came."""
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+        """A run is over."""
+        self.hears(_Ended(str(event.id), event.exception))
+
+
+class Attached:
+    """A query that is looked after. `periods` are the last decisions. `stop` lets go of it: its
+    executors stay as they are."""
+
+    def __init__(
+        self,
+        spark: Any,
+        query: str | None,
+        wish: Wish,
+        *,
+        advise: bool = False,
+        journal: Path | None = None,
+        status: st.Status | None = None,
+        scaling: Scaling | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.spark, self.query, self.wish, self.advise = spark, query, wish, advise
+        self.status = status or DriverStatus(spark)
+        self.scaling = scaling or DriverScaling(spark)
+        self.clock = clock
+        self.path = journal
+        self.journal: Journal | None = None
+        self.heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.observer = Observer(self.status)
+        self.periods: deque[Period] = deque(maxlen=_PERIODS)
+        self.memory = Memory()
+        self.number = 0
+        self.asked: int | None = None
+        self.asked_s = 0.0
+        self.ticked_s = clock()
+        self.busy_s = 0.0
+        self.ended = threading.Event()
+        self.decided = threading.Condition()
+        self.listener = _Listener(self.heard.put)
+        self.thread = threading.Thread(target=self._run, name="sojourn-attached", daemon=True)
+
+    def start(self) -> None:
+        """Listen, and decide."""
+        self.observer.before = st.executors(self.status)
+        self.spark.streams.addListener(self.listener)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Let go of the query."""
+        if not self.ended.is_set():
+            self.ended.set()
+            self.heard.put(None)
+            self.thread.join()
+
+    def __enter__(self) -> "Attached":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            while not self.ended.is_set():
+                left_s = self.ticked_s + self.wish.options.period_s - self.clock()
+                if left_s > 0:
+                    try:
+                        told = self.heard.get(timeout=left_s)
+                    except queue.Empty:
+                        continue
+                    if told is None:
+                        return
+                    self._hear(told)
+                    if not self._presses():
+                        continue
+                began_s = time.thread_time()
+                self.tick()
+                self.busy_s += time.thread_time() - began_s
+        except Exception:  # noqa: BLE001  # the query goes on, whatever happens to us
+            _log.exception("sojourn.attach has failed; the query goes on with its executors")
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.ended.set()
+        try:
+            self.spark.streams.removeListener(self.listener)
+        except Exception:  # noqa: BLE001  # Spark may be gone already
+            _log.debug("the listener was not removed", exc_info=True)
+        if self.journal is not None:
+            self.journal.close()
+        with self.decided:
+            self.decided.notify_all()
+
+    def _hear(self, told: Any) -> None:
+        """A batch of our query is done, or a run of it is over."""
+        if isinstance(told, _Ended):
+            if told.query == self.query:
+                how = "failed" if told.error else "ended"
+                _log.info("query %s has %s; its executors stay until it goes on", told.query, how)
+            return
+        one = batch(told)
+        if self.query is None:
+            self.query = one.query
+        if one.query == self.query:
+            self.observer.add(one)
+
+    def _presses(self) -> bool:
+        """Whether rows take too long already, so that a decision should not wait."""
+        limit_s, batches = self.wish.max_latency_s, self.observer.batches
+        if limit_s is None or len(batches) < 2 or self.clock() - self.ticked_s < _LEAST_S:
+            return False
+        one, last = batches[-2], batches[-1]
+        return last.end_s - one.time_s > limit_s
+
+    def tick(self) -> Period:
+        """Look, decide, and have executors come or go."""
+        now_s, before_s = self.clock(), self.ticked_s
+        self.ticked_s = now_s
+        while not self.heard.empty():
+            told = self.heard.get()
+            if told is not None:
+                self._hear(told)
+        executors = st.executors(self.status)
+        trigger_s, until_s = self._trigger_s(), self._held_until_s()
+        seen = self.observer.seen(now_s, before_s, executors, self.asked, trigger_s, until_s)
+        memory = self.memory
+        decision = decided(seen, memory, self.wish)
+        self.memory = decision.memory
+        applied, note = False, ""
+        if decision.executors is not None and not self.advise:
+            applied, note = self._apply(decision.executors, executors)
+        late = self._late(now_s, len(executors))
+        self.number += 1
+        period = Period(self.number, seen, memory, decision, applied, note or late)
+        self._tell(period)
+        return period
+
+    def _tell(self, period: Period) -> None:
+        if self.journal is None and self.path is not None and self.query is not None:
+            self.journal = Journal(self.path, self.query, self.wish)
+        if self.journal is not None:
+            self.journal(period)
+        wanted = period.decision.executors
+        number = period.seen.executors if wanted is None else wanted
+        _log.info(
+            "%d executors, %s %d: %s%s",
+            period.seen.executors,
+            "advised" if self.advise else "wanted",
+            number,
+            period.decision.why,
+            f"; {period.note}" if period.note else "",
+        )
+        with self.decided:
+            self.periods.append(period)
+            self.decided.notify_all()
+
+    def _java(self) -> Any:
+        """The query that runs, in Java; None if it does not."""
+        query = self.spark.streams.get(self.query) if self.query else None
+        return None if query is None else query._jsq
+
+    def _trigger(self) -> tuple[str, float]:
+        """The kind of trigger, and its time."""
+        java = self._java()
+        if java is None:
+            return "", 0.0
+        inner = java.streamingQuery() if hasattr(java, "streamingQuery") else java
+        trigger = inner.trigger()
+        kind = trigger.getClass().getSimpleName()
+        if kind == "RealTimeTrigger":
+            return kind, trigger.batchDurationMs() / 1e3
+        return kind, trigger.intervalMs() / 1e3 if kind == "ProcessingTimeTrigger" else 0.0
+
+    def _trigger_s(self) -> float:
+        return self._trigger()[1]
+
+    def _held_until_s(self) -> float | None:
+        """In real-time mode, when the batch under way ends."""
+        kind, seconds = self._trigger()
+        if kind != "RealTimeTrigger" or not self.observer.batches:
+            return None
+        return self.observer.batches[-1].end_s + seconds
+
+    def _apply(self, wanted: int, executors: Mapping[str, st.Executor]) -> tuple[bool, str]:
+        """Ask for executors, or let some go: the last that came first."""
+        have = len(executors)
+        if wanted > have:
+            if wanted == self.asked:
+                return False, ""
+            taken = self.scaling.ask(wanted)
+            self._note_asked(wanted)
+            return taken, "" if taken else "the cluster manager takes no requests"
+        if wanted == have:
+            if self.asked is not None and self.asked != wanted:
+                self.scaling.ask(wanted)
+            self._note_asked(wanted)
+            return False, ""
+        newest = sorted(executors.values(), key=lambda e: (e.running, -e.since_s))
+        self.scaling.ask(wanted)  # so that nobody replaces them
+        self._note_asked(wanted)
+        gone = self.scaling.give_back([e.name for e in newest[: have - wanted]])
+        return bool(gone), f"gave back {', '.join(gone)}" if gone else "all are busy; later"
+
+    def _note_asked(self, executors: int) -> None:
+        if executors != self.asked:
+            self.asked, self.asked_s = executors, self.clock()
+
+    def _late(self, now_s: float, have: int) -> str:
+        """That executors do not come, in words."""
+        if self.asked is None or have >= self.asked or now_s - self.asked_s < _COMES_S:
+            return ""
+        return f"{have} of {self.asked} executors are there after {now_s - self.asked_s:.0f} s"

@@ -1,0 +1,84 @@
+"""Who looks at a query: remembers its batches, asks which stages they ran and on which executors,
+and says once a period what was seen. The same in the driver, from outside and from a log."""
+
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sojourn.attached import status as st
+from sojourn.attached.progress import Batch, since
+from sojourn.attached.seen import Seen, as_ran, done_by, jobs_of, rated
+from sojourn.queueing.batches import Ran, fitted
+
+_BATCHES = 500  # remembered
+_RAN = 50  # batches that the model is fitted to
+_LOOKED_AT = 10  # batches of a period whose stages are looked at
+
+
+class Observer:
+    """Of one query."""
+
+    def __init__(self, status: st.Status) -> None:
+        self.status = status
+        self.batches: deque[Batch] = deque(maxlen=_BATCHES)
+        self.ran: deque[Ran] = deque(maxlen=_RAN)
+        self.looked = -1  # the last batch whose stages were looked at
+        self.before: dict[str, st.Executor] = {}
+
+    def add(self, one: Batch) -> None:
+        """A batch is done."""
+        if self.batches and self.batches[-1].run != one.run:  # the query has restarted
+            self.batches.clear()
+            self.looked = -1
+        self.batches.append(one)
+
+    def seen(
+        self,
+        now_s: float,
+        since_s: float,
+        executors: Mapping[str, st.Executor],
+        asked: int | None,
+        trigger_s: float = 0.0,
+        until_s: float | None = None,
+    ) -> Seen:
+        """A period that ends now."""
+        slots = round(statistics.median([e.slots for e in executors.values()])) if executors else 0
+        here = Seen(
+            now_s,
+            len(executors),
+            slots,
+            len(executors) if asked is None else asked,
+            None,
+            until_s=until_s,
+            held=sum(e.running for e in executors.values()),
+        )
+        before, self.before = self.before, dict(executors)
+        recent = since(list(self.batches), since_s)
+        if not recent:
+            return replace(here, why=f"no batch was done for {now_s - since_s:.0f} s")
+        if not executors:
+            return replace(here, why="there is no executor")
+        stages = self._look(recent, executors, same=executors.keys() == before.keys())
+        rates, why, reported = rated(recent, done_by(stages), executors, before, now_s)
+        model = None if until_s is not None else fitted(self.ran, trigger_s)
+        return replace(here, rates=rates, why=why, batches=model, reported=reported)
+
+    def _look(
+        self, recent: Sequence[Batch], executors: Mapping[str, st.Executor], same: bool
+    ) -> list[st.StageRan]:
+        """Stages of the last batches. Those that ran while executors came or went say nothing about
+        how long batches take."""
+        slots = sum(e.slots for e in executors.values())
+        fresh = [one for one in recent if one.number > self.looked and one.rows > 0]
+        jobs = st.jobs(self.status, recent[-1].run) if fresh else []
+        found: list[st.StageRan] = []
+        for one in fresh[-_LOOKED_AT:]:
+            numbers = sorted({s for job in jobs_of(one, jobs) for s in job.stages})
+            stages = st.ran(self.status, numbers)
+            found.extend(stages)
+            if same and stages:
+                self.ran.append(as_ran(one, stages, slots))
+        if fresh:
+            self.looked = fresh[-1].number
+        return found

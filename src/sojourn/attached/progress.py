@@ -1,0 +1,159 @@
+"""What a query tells after each batch: its rows, how long the batch took, and how far it is behind.
+
+Spark's `inputRowsPerSecond` counts what was taken, which a limit on a batch hides; its
+`processedRowsPerSecond` is the rate while busy. So what comes is told by how the newest offset of
+the source grows, where the source reports it. Offsets count something that need not be rows. How
+many rows one is, shows in the batches themselves; where that differs from batch to batch, offsets
+say nothing, and what was taken has to do."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+_STEADY = 0.02  # by which rows per offset may differ
+_BATCHES = 10  # that tell how many rows an offset is
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Of a source, as numbers: where a batch began and ended, and the newest there is."""
+
+    start: float
+    end: float
+    latest: float
+    rows: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A finished batch: when it began, how long it took, its rows, and how many rows a second were
+    taken. `offsets` are those of sources that report them, `reports` tells whether all do."""
+
+    query: str
+    run: str
+    number: int
+    time_s: float
+    took_s: float
+    rows: float
+    taken: float
+    offsets: tuple[Offsets | None, ...] = ()
+    name: str | None = None
+
+    @property
+    def end_s(self) -> float:
+        """When it was done."""
+        return self.time_s + self.took_s
+
+
+def batch(progress: str | Mapping[str, Any]) -> Batch:
+    """From the JSON that Spark gives."""
+    of = json.loads(progress) if isinstance(progress, str) else progress
+    durations = of.get("durationMs") or {}
+    took_ms = durations.get("triggerExecution", of.get("batchDuration", 0))
+    began = datetime.fromisoformat(of["timestamp"].replace("Z", "+00:00"))
+    rate = of.get("inputRowsPerSecond")
+    sources = of.get("sources") or []
+    return Batch(
+        query=of["id"],
+        run=of["runId"],
+        number=int(of["batchId"]),
+        time_s=began.timestamp(),
+        took_s=took_ms / 1e3,
+        rows=float(of.get("numInputRows") or 0),
+        taken=float(rate) if isinstance(rate, int | float) else math.nan,
+        offsets=tuple(_offsets(source) for source in sources),
+        name=of.get("name"),
+    )
+
+
+def _offsets(source: Mapping[str, Any]) -> Offsets | None:
+    parts = [_number(source.get(key)) for key in ("startOffset", "endOffset", "latestOffset")]
+    start, end, latest = parts
+    if end is None or latest is None:
+        return None
+    return Offsets(end if start is None else start, end, latest, float(source["numInputRows"] or 0))
+
+
+def _number(offset: Any) -> float | None:
+    """All numbers of an offset, added up: those of partitions, mostly."""
+    if isinstance(offset, str):
+        try:
+            return _number(json.loads(offset))
+        except ValueError:
+            return None
+    if isinstance(offset, bool) or offset is None:
+        return None
+    if isinstance(offset, int | float):
+        return float(offset)
+    values = offset.values() if isinstance(offset, Mapping) else offset
+    found = [_number(value) for value in values]
+    return math.fsum(n for n in found if n is not None) if None not in found and found else None
+
+
+@dataclass(frozen=True)
+class Coming:
+    """What comes into a query: rows a second over the batches seen, rows that wait besides those of
+    the last batch, and by how many a second both together grow. `reported` tells whether sources
+    said so; else it is what was taken."""
+
+    rate: float
+    waiting: float
+    growth: float
+    reported: bool
+
+
+def coming(batches: Sequence[Batch]) -> Coming | None:
+    """From the batches of a run, two at least. Nothing if there are fewer, or if counters went
+    back."""
+    last = [one for one in batches if one.run == batches[-1].run] if batches else []
+    if len(last) < 2:
+        return None
+    first, end = last[0], last[-1]
+    passed_s = end.time_s - first.time_s
+    if passed_s <= 0:
+        return None
+    taken = math.fsum(one.rows for one in last[:-1]) / passed_s
+    units = [_unit(last, place) for place in range(len(end.offsets))]
+    if not units or None in units:
+        grown = (end.rows - first.rows) / passed_s
+        return Coming(taken, 0.0, grown, reported=False)
+    newest = [_newest(one, units) for one in (first, end)]
+    behind = [_behind(one, units) for one in (first, end)]
+    rate = (newest[1] - newest[0]) / passed_s
+    if rate < 0 or min(behind) < 0:
+        return None
+    grown = behind[1] + end.rows - behind[0] - first.rows
+    return Coming(rate, behind[1], grown / passed_s, reported=True)
+
+
+def _unit(batches: Sequence[Batch], place: int) -> float | None:
+    """How many rows an offset of a source is; None if it does not say, or differs."""
+    found = []
+    for one in batches[-_BATCHES:]:
+        offsets = one.offsets[place] if place < len(one.offsets) else None
+        if offsets is None:
+            return None
+        if offsets.end > offsets.start and offsets.rows > 0:
+            found.append(offsets.rows / (offsets.end - offsets.start))
+    if not found or max(found) - min(found) > _STEADY * max(found):
+        return None
+    return found[-1]
+
+
+def _newest(one: Batch, units: Sequence[float | None]) -> float:
+    pairs = zip(one.offsets, units, strict=True)
+    return math.fsum(o.latest * u for o, u in pairs if o is not None and u is not None)
+
+
+def _behind(one: Batch, units: Sequence[float | None]) -> float:
+    pairs = zip(one.offsets, units, strict=True)
+    return math.fsum((o.latest - o.end) * u for o, u in pairs if o is not None and u is not None)
+
+
+def since(batches: Sequence[Batch], time_s: float) -> list[Batch]:
+    """Those that began at or after a time, and the one before, from which they are counted."""
+    later = [place for place, one in enumerate(batches) if one.time_s >= time_s]
+    return list(batches[max(0, later[0] - 1) :]) if later else []

@@ -1,0 +1,104 @@
+"""Spark executors of a running driver: asked for and given back through Spark's own calls, which
+are the same on a standalone cluster, on YARN and on Kubernetes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from sojourn.errors import InputError
+
+
+class Scaling(Protocol):
+    """Whoever gives executors and takes them back."""
+
+    def ask(self, executors: int) -> bool:
+        """Have so many in all; whether the cluster manager takes that."""
+
+    def give_back(self, names: Sequence[str]) -> list[str]:
+        """Let go of executors that have nothing to do, or of others once they are done. Returns
+        those that will go."""
+
+
+def check(spark: Any) -> None:
+    """Refuse a session whose executors cannot be asked for."""
+    if not hasattr(spark, "_jsc") or not hasattr(spark, "_jvm"):
+        raise InputError(
+            "sojourn.attach: needs a session in the driver's own process; got one of Spark "
+            "Connect; call it in the program that starts the driver"
+        )
+    context = spark.sparkContext
+    if context.master.startswith("local"):
+        raise InputError(
+            f"sojourn.attach: needs a cluster whose executors come and go; got master "
+            f"{context.master!r}, which has one process; use spark://…, yarn or k8s://…"
+        )
+    if context.getConf().get("spark.dynamicAllocation.enabled", "false").lower() == "true":
+        raise InputError(
+            "sojourn.attach: cannot share executors with Spark's dynamic allocation; got "
+            "spark.dynamicAllocation.enabled=true; set it to false"
+        )
+
+
+class DriverScaling:
+    """Through Spark's context, in the driver."""
+
+    def __init__(self, spark: Any) -> None:
+        self.jvm = spark._jvm
+        self.gateway = spark.sparkContext._gateway
+        self.context = spark.sparkContext._jsc.sc()
+        conf = spark.sparkContext.getConf()
+        self.decommissions = conf.get("spark.decommission.enabled", "false").lower() == "true"
+
+    def ask(self, executors: int) -> bool:
+        """Have so many in all."""
+        empty = getattr(getattr(self.jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+        return bool(self.context.requestTotalExecutors(executors, 0, empty))
+
+    def give_back(self, names: Sequence[str]) -> list[str]:
+        """Gracefully, where Spark is set up for that: tasks end and blocks move first. Else those
+        that have no task at the moment."""
+        backend = self.context.schedulerBackend()
+        if not self.decommissions:
+            gone = backend.killExecutors(
+                self.jvm.PythonUtils.toSeq(list(names)), False, False, False
+            )
+        else:
+            kind = self.jvm.scala.Tuple2
+            info = self.jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo
+            pairs = self.gateway.new_array(kind, len(names))
+            nobody = getattr(getattr(self.jvm.scala, "None$"), "MODULE$")
+            for place, name in enumerate(names):
+                pairs[place] = kind(name, info("sojourn: no longer needed", nobody))
+            gone = backend.decommissionExecutors(pairs, False, False)
+        return [gone.apply(place) for place in range(gone.size())]
+
+
+class DriverStatus:
+    """Spark's status store, in the driver; its answers are those of the REST API."""
+
+    def __init__(self, spark: Any) -> None:
+        jvm = spark._jvm
+        self.store = spark.sparkContext._jsc.sc().statusStore()
+        self.mapper = jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
+        self.none = jvm.java.util.ArrayList()
+        self.quantiles = spark.sparkContext._gateway.new_array(jvm.double, 0)
+
+    def _read(self, value: Any) -> Any:
+        return json.loads(self.mapper.writeValueAsString(value))
+
+    def executors(self) -> Sequence[Mapping[str, Any]]:
+        """Those that are there."""
+        return list(self._read(self.store.executorList(True)))
+
+    def jobs(self) -> Sequence[Mapping[str, Any]]:
+        """The last ones."""
+        return list(self._read(self.store.jobsList(self.none)))
+
+    def stage(self, number: int) -> Mapping[str, Any] | None:
+        """The last attempt at it, with what executors did."""
+        found = self._read(self.store.stageData(number, False, self.none, False, self.quantiles))
+        if not found:
+            return None
+        attempt = found[-1]
+        by = self._read(self.store.executorSummary(number, attempt["attemptId"]))
+        return {**attempt, "executorSummary": by}

@@ -1,0 +1,115 @@
+"""What was seen of a query over a period: rates, machines, and how its batches take their time.
+Fed by progress and status; feeds decisions."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sojourn.attached.progress import Batch, coming
+from sojourn.attached.status import Executor, Job, StageRan
+from sojourn.confidence import half_width
+from sojourn.provisioning.rates import Rates
+from sojourn.queueing.batches import Batches, Ran
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A period of a query. `executors` are there, with `slots` each, `asked` were asked for.
+    Without rates there were too few batches, or counters that make no sense: `why` says which.
+    `batches` is the model that explains them. `reported` tells whether the source said what comes.
+    In real-time mode, `until_s` is when the batch under way ends. Until then `held` slots are
+    taken, and what changes takes effect only then."""
+
+    time_s: float
+    executors: int
+    slots: int
+    asked: int
+    rates: Rates | None
+    why: str = ""
+    batches: Batches | None = None
+    reported: bool = False
+    until_s: float | None = None
+    held: int = 0
+
+
+def rated(
+    recent: Sequence[Batch],
+    shares: Mapping[str, float],
+    executors: Mapping[str, Executor],
+    before: Mapping[str, Executor],
+    now_s: float,
+) -> tuple[Rates | None, str, bool]:
+    """Rates of a period with these batches, of which executors did these shares. Executors that
+    were there `before` count. Nothing if that cannot be told, with the reason."""
+    found = coming(recent)
+    if found is None:
+        return None, "too few batches, or offsets that went back", False
+    stayed = [name for name in executors if name in before]
+    if not stayed:
+        return None, "no executor was there for the whole period", found.reported
+    if any(executors[n].tasks < before[n].tasks for n in stayed):
+        return None, "an executor's counters went back", found.reported
+    first, last = recent[0], recent[-1]
+    passed_s = last.time_s - first.time_s
+    done = math.fsum(one.rows for one in recent[:-1]) / passed_s
+    known = math.fsum(shares.get(name, 0.0) for name in stayed)
+    each = {name: shares.get(name, 0.0) / known if known else 1 / len(stayed) for name in stayed}
+    busy_s = math.fsum(executors[n].busy_s - before[n].busy_s for n in stayed)
+    slots_s = sum(executors[n].slots for n in stayed) * (last.end_s - first.time_s)
+    idle = min(1.0, max(0.0, 1 - busy_s / slots_s)) if slots_s > 0 else None
+    latency_s = statistics.fmean(_latency_s(one, later) for one, later in _pairs(recent))
+    rates = Rates(
+        time_s=now_s,
+        input=found.rate,
+        processed=tuple(done * each[name] for name in stayed),
+        noise=_noise(recent, found.rate),
+        waiting=found.waiting,
+        growth=max(0.0, found.growth),
+        latency_s=latency_s,
+        idle=idle,
+    )
+    return rates, "", found.reported
+
+
+def _pairs(batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
+    return list(itertools.pairwise(batches))
+
+
+def _latency_s(one: Batch, later: Batch) -> float:
+    """Of rows that came while a batch was processed: half of that time, and the next batch."""
+    return (later.time_s - one.time_s) / 2 + later.took_s
+
+
+def _noise(batches: Sequence[Batch], rate: float) -> float:
+    """How far the rate at which rows are processed may be off by chance."""
+    rates = [a.rows / (b.time_s - a.time_s) for a, b in _pairs(batches) if b.time_s > a.time_s]
+    if len(rates) < 3:
+        return 0.1 * rate
+    return min(half_width(rates), rate)
+
+
+def done_by(stages: Sequence[StageRan]) -> dict[str, float]:
+    """What executors did of these stages: of rows that were read, or of tasks where none says how
+    many that were."""
+    rows: dict[str, float] = {}
+    tasks: dict[str, float] = {}
+    for stage in stages:
+        for name, (count, read) in stage.by_executor.items():
+            rows[name] = rows.get(name, 0.0) + read
+            tasks[name] = tasks.get(name, 0.0) + count
+    found = rows if any(rows.values()) else tasks
+    total = math.fsum(found.values())
+    return {name: of / total for name, of in found.items()} if total else {}
+
+
+def jobs_of(one: Batch, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs that a batch began. Spark's times are whole milliseconds."""
+    slack_s = 0.001
+    return [job for job in jobs if one.time_s - slack_s <= job.begun_s <= one.end_s + slack_s]
+
+
+def as_ran(one: Batch, stages: Sequence[StageRan], slots: int) -> Ran:
+    """A batch with its stages, for the model."""
+    return Ran(one.rows, one.took_s, slots, tuple((s.tasks, s.ran_s) for s in stages))

@@ -1,0 +1,169 @@
+"""Spark executors and the stages that ran on them, as Spark's status store or its REST API give
+them: both have the same fields. Read by whoever can reach one of the two."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from sojourn.errors import InputError
+
+_DRIVER = "driver"
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Executor:
+    """A Spark executor: its task slots, since when it is there, how many tasks it has finished, and
+    for how many seconds it worked on them."""
+
+    name: str
+    slots: int
+    since_s: float
+    tasks: int
+    busy_s: float
+    running: int = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of a batch: its stages that ran."""
+
+    number: int
+    group: str
+    begun_s: float
+    ended_s: float | None
+    stages: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StageRan:
+    """A stage that is done: its tasks, how long all of them together took, the rows that it read,
+    and the same by executor."""
+
+    number: int
+    tasks: int
+    ran_s: float
+    rows: float
+    by_executor: Mapping[str, tuple[int, float]]  # tasks and rows
+
+
+class Status(Protocol):
+    """Where all this comes from. Every answer is JSON as of Spark's REST API."""
+
+    def executors(self) -> Sequence[Mapping[str, Any]]:
+        """Those that are there."""
+
+    def jobs(self) -> Sequence[Mapping[str, Any]]:
+        """The last ones."""
+
+    def stage(self, number: int) -> Mapping[str, Any] | None:
+        """One of them, with what it did by executor; None if Spark has forgotten it."""
+
+
+def executors(status: Status) -> dict[str, Executor]:
+    """Those that are there, without the driver."""
+    found = {}
+    for of in status.executors():
+        if of["id"] == _DRIVER or not of.get("isActive", True):
+            continue
+        found[of["id"]] = Executor(
+            of["id"],
+            int(of["totalCores"]),
+            seconds(of["addTime"]) or 0.0,
+            int(of["completedTasks"]),
+            of["totalDuration"] / 1e3,
+            int(of.get("activeTasks", 0)),
+        )
+    return found
+
+
+def jobs(status: Status, group: str) -> list[Job]:
+    """Those of a run of a query, the oldest first."""
+    found = []
+    for of in status.jobs():
+        if of.get("jobGroup") == group:
+            begun = seconds(of.get("submissionTime"))
+            ended = seconds(of.get("completionTime"))
+            stages = tuple(sorted(of["stageIds"]))
+            found.append(Job(int(of["jobId"]), group, begun or 0.0, ended, stages))
+    return sorted(found, key=lambda job: job.number)
+
+
+def ran(status: Status, numbers: Iterable[int]) -> list[StageRan]:
+    """Stages that are done; not those that were skipped."""
+    found = []
+    for number in numbers:
+        of = status.stage(number)
+        if of is None or of.get("status") != "COMPLETE":
+            continue
+        summary = of.get("executorSummary") or {}
+        found.append(
+            StageRan(
+                number,
+                int(of["numCompleteTasks"]),
+                of["executorRunTime"] / 1e3,
+                float(of.get("inputRecords", 0)),
+                {
+                    name: (int(one["succeededTasks"]), float(one.get("inputRecords", 0)))
+                    for name, one in summary.items()
+                },
+            )
+        )
+    return found
+
+
+def seconds(moment: Any) -> float | None:
+    """A time as the REST API or the status store writes it."""
+    if moment is None:
+        return None
+    if isinstance(moment, int | float):
+        return moment / 1e3
+    return datetime.fromisoformat(str(moment).replace("GMT", "+00:00")).timestamp()
+
+
+class Rest:
+    """The REST API of a driver."""
+
+    def __init__(self, address: str) -> None:
+        self.root = address.rstrip("/") + "/api/v1/applications"
+        found = self._get("")
+        if not found:
+            raise InputError(
+                f"{address}: must be the UI of a Spark driver; it knows no application"
+            )
+        self.application = found[0]["id"]
+        self.attempt = found[0]["attempts"][-1]
+
+    def executors(self) -> Sequence[Mapping[str, Any]]:
+        """Those that are there."""
+        return list(self._get(f"/{self.application}/executors"))
+
+    def jobs(self) -> Sequence[Mapping[str, Any]]:
+        """The last ones."""
+        return list(self._get(f"/{self.application}/jobs"))
+
+    def stage(self, number: int) -> Mapping[str, Any] | None:
+        """The last attempt at it."""
+        found = self._get(f"/{self.application}/stages/{number}?details=true&withSummaries=false")
+        return found[-1] if found else None
+
+    def _get(self, path: str) -> Any:
+        address = self.root + path
+        if not address.startswith(("http://", "https://")):
+            raise InputError(f"{address}: must begin with http:// or https://")
+        try:
+            with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 404 and path:
+                return []
+            raise InputError(f"{address}: Spark's REST API answers {error.code}") from None
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{address}: must be the UI of a running Spark driver, such as "
+                f"http://localhost:4040; {getattr(error, 'reason', error)}"
+            ) from None

@@ -1,0 +1,67 @@
+"""What provisioning is told of a period, what it knows of those before, and what it says."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Rates:
+    """A period. So many tuples came a second, and each machine that was there all the time
+    processed so many. `noise` is how far the difference of the two may be off by chance (half of
+    its 95 % interval). `shed` were dropped a second, by seconds with a standard deviation of
+    `spread`. `waiting` tuples wait at its end, and that number grows by `growth` a second.
+    `latency_s` and the share of time for which machines are `idle` are not always known."""
+
+    time_s: float
+    input: float
+    processed: tuple[float, ...]
+    noise: float = 0.0
+    shed: float = 0.0
+    spread: float = 0.0
+    waiting: float = 0.0
+    growth: float = 0.0
+    latency_s: float | None = None
+    idle: float | None = None
+
+    @property
+    def total(self) -> float:
+        """What all machines processed."""
+        return math.fsum(self.processed)
+
+    @property
+    def each(self) -> float:
+        """What a machine processed on average."""
+        return self.total / len(self.processed) if self.processed else 0.0
+
+    @property
+    def extra(self) -> float:
+        """What came and was not processed."""
+        return self.input - self.total
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether a decision can be based on it: counters that were set back, or machines that say
+        nothing, give rates that cannot be."""
+        numbers = (self.input, *self.processed, self.noise, self.shed, self.waiting)
+        return bool(self.processed) and all(math.isfinite(n) and n >= 0 for n in numbers)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is kept from period to period: the most that a machine processes a second, what came in
+    the last periods and when, how long tuples take while nothing is short, and how many machines
+    there should be."""
+
+    max_rate: float | None = None
+    inputs: tuple[tuple[float, float], ...] = ()
+    calm_s: float | None = None
+    machines: int | None = None
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """How many machines there should be, why, and what is known now. No number: no decision."""
+
+    machines: int | None
+    why: str
+    known: Known

@@ -1,0 +1,134 @@
+"""A query that works in batches, as a station that serves in bulk: a batch takes all rows that came
+during the one before. Each of its stages has so many tasks, which slots take in waves. Pure.
+
+A batch costs something whatever it holds, a task as well, and a row costs time in each stage. So
+the time of a batch follows from its rows and the slots; and where rows come at some rate, batches
+grow until they hold what comes while one is processed, or without end."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Stage:
+    """So many tasks, each of which takes `task_s` and for every row of the batch its share of
+    `row_s`."""
+
+    tasks: int
+    task_s: float
+    row_s: float
+
+    def takes_s(self, rows: float, slots: int) -> float:
+        """How long it takes: all waves but the last are full."""
+        return self.waves(slots) * (self.task_s + self.row_s * rows / self.tasks)
+
+    def waves(self, slots: int) -> int:
+        """In how many turns slots take its tasks."""
+        return math.ceil(self.tasks / max(1, slots))
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Batches that follow one another: how long each takes, how long it is until the next begins,
+    and its rows."""
+
+    batch_s: float
+    cycle_s: float
+    rows: float
+
+    @property
+    def mean_s(self) -> float:
+        """From when a row comes to when its batch is done, on average."""
+        return self.cycle_s / 2 + self.batch_s
+
+    @property
+    def worst_s(self) -> float:
+        """The same, of a row that just missed a batch."""
+        return self.cycle_s + self.batch_s
+
+
+@dataclass(frozen=True)
+class Batches:
+    """A query: what a batch costs besides its stages, and at which interval batches are triggered
+    at most; 0 if one follows the other."""
+
+    overhead_s: float
+    stages: tuple[Stage, ...]
+    trigger_s: float = 0.0
+
+    @property
+    def tasks(self) -> int:
+        """Of its widest stage: more slots help nobody."""
+        return max((stage.tasks for stage in self.stages), default=1)
+
+    def batch_s(self, rows: float, slots: int) -> float:
+        """How long a batch takes."""
+        return self.overhead_s + math.fsum(stage.takes_s(rows, slots) for stage in self.stages)
+
+    def capacity(self, slots: int) -> float:
+        """Rows a second that are carried at most, in batches without end."""
+        row_s = math.fsum(stage.waves(slots) * stage.row_s / stage.tasks for stage in self.stages)
+        return 1 / row_s if row_s > 0 else math.inf
+
+    def steady(self, rate: float, slots: int) -> Steady | None:
+        """Batches where so many rows come a second; None if they grow without end."""
+        empty_s = self.batch_s(0.0, slots)
+        load = rate / self.capacity(slots)
+        batch_s = empty_s + load * self.trigger_s
+        if batch_s <= self.trigger_s:
+            return Steady(batch_s, self.trigger_s, rate * self.trigger_s)
+        if load >= 1:
+            return None
+        batch_s = empty_s / (1 - load)
+        return Steady(batch_s, batch_s, rate * batch_s)
+
+    def slots_for(self, rate: float, worst_s: float, most: int) -> int | None:
+        """The fewest slots with which no row takes longer; None if that cannot be had."""
+        for slots in range(1, min(most, self.tasks) + 1):
+            found = self.steady(rate, slots)
+            if found is not None and found.worst_s <= worst_s:
+                return slots
+        return None
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A batch that ran: its rows, how long it took, with how many slots, and of each stage the
+    tasks and how long all of them together took."""
+
+    rows: float
+    took_s: float
+    slots: int
+    stages: tuple[tuple[int, float], ...]
+
+
+def fitted(ran: Sequence[Ran], trigger_s: float = 0.0) -> Batches | None:
+    """The query that explains its batches best. Only those with as many stages as the last count:
+    others did something else. None if there are none with rows."""
+    if not ran:
+        return None
+    shape = [tasks for tasks, _ in ran[-1].stages]
+    same = [one for one in ran if [tasks for tasks, _ in one.stages] == shape and one.rows > 0]
+    if not same or not shape:
+        return None
+    stages = []
+    for place, tasks in enumerate(shape):
+        fixed_s, row_s = _line([one.rows for one in same], [one.stages[place][1] for one in same])
+        stages.append(Stage(tasks, fixed_s / tasks, row_s))
+    left = [one.took_s - math.fsum(s.takes_s(one.rows, one.slots) for s in stages) for one in same]
+    return Batches(max(0.0, float(np.median(left))), tuple(stages), trigger_s)
+
+
+def _line(rows: Sequence[float], times_s: Sequence[float]) -> tuple[float, float]:
+    """What a stage takes whatever it holds, and what for each row; neither is negative. Where all
+    batches are alike, rows are to blame."""
+    x, y = np.asarray(rows, float), np.asarray(times_s, float)
+    square = float(((x - x.mean()) ** 2).sum())
+    if square < 1e-4 * float((x**2).sum()):
+        return 0.0, float(y.sum() / x.sum())
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / square
+    slope = min(max(slope, 0.0), float(y.mean() / x.mean()))
+    return float(y.mean() - slope * x.mean()), slope

@@ -1,0 +1,479 @@
+"""Attached queries: what progress and status say, what is decided of it, and its journal."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sojourn.attached import journal
+from sojourn.attached import status as st
+from sojourn.attached.decide import Decision, Memory, Wish, decided
+from sojourn.attached.loop import Attached
+from sojourn.attached.progress import Batch, batch, coming, since
+from sojourn.attached.seen import Seen, done_by, jobs_of, rated
+from sojourn.errors import InputError
+from sojourn.provisioning.mended import Options
+from sojourn.provisioning.rates import Rates
+from sojourn.queueing.batches import Batches, Stage
+
+# progress
+
+
+def told(
+    number: int,
+    time_s: float,
+    took_s: float,
+    rows: int,
+    end: object = None,
+    latest: object = None,
+    start: object = None,
+    run: str = "run",
+) -> str:
+    """What Spark says of a batch."""
+    return json.dumps(
+        {
+            "id": "query",
+            "runId": run,
+            "name": None,
+            "timestamp": f"2026-11-17T10:{int(time_s) // 60:02}:{time_s % 60:06.3f}Z",
+            "batchId": number,
+            "durationMs": {"triggerExecution": took_s * 1e3},
+            "numInputRows": rows,
+            "inputRowsPerSecond": 0.0,
+            "sources": [
+                {
+                    "numInputRows": rows,
+                    "startOffset": start,
+                    "endOffset": end,
+                    "latestOffset": latest,
+                }
+            ],
+        }
+    )
+
+
+def behind(count: int, comes: int = 100, takes: int = 60) -> list[Batch]:
+    """One batch a second, of a source with two partitions that reports its newest offset."""
+
+    def offset(rows: int) -> dict[str, dict[str, int]]:
+        return {"topic": {"0": rows // 2, "1": rows - rows // 2}}
+
+    return [
+        batch(
+            told(
+                n,
+                float(n),
+                0.9,
+                takes,
+                offset((n + 1) * takes),
+                offset((n + 1) * comes),
+                offset(n * takes),
+            )
+        )
+        for n in range(count)
+    ]
+
+
+def test_what_comes_is_told_by_the_newest_offset_even_if_batches_are_limited() -> None:
+    found = coming(behind(6))
+    assert found is not None
+    assert found.reported
+    assert found.rate == pytest.approx(100)
+    assert found.waiting == pytest.approx(6 * 40)
+    assert found.growth == pytest.approx(40)
+
+
+def test_offsets_that_are_not_rows_are_counted_as_many_as_batches_show() -> None:
+    batches = [
+        batch(told(n, float(n), 0.5, 50, n + 1, 2 * (n + 1), n)) for n in range(5)
+    ]  # an offset is 50 rows
+    found = coming(batches)
+    assert found is not None
+    assert found.rate == pytest.approx(100)
+    odd = [batch(told(n, float(n), 0.5, 50 + 9 * n, n + 1, 2 * (n + 1), n)) for n in range(5)]
+    found = coming(odd)
+    assert found is not None
+    assert not found.reported
+    assert found.rate == pytest.approx(50 + 9 * 1.5)
+
+
+def test_without_offsets_what_was_taken_has_to_do() -> None:
+    batches = [batch(told(n, float(n), 0.5, 70, '"file"', None)) for n in range(4)]
+    found = coming(batches)
+    assert found is not None
+    assert found.rate == pytest.approx(70)
+    assert (found.waiting, found.reported) == (0, False)
+
+
+def test_counters_that_go_back_and_single_batches_say_nothing() -> None:
+    batches = behind(6)
+    assert coming(batches[:1]) is None
+    assert coming([]) is None
+    assert coming([*batches[3:5], *behind(1)]) is None
+    other = batch(told(0, 7.0, 0.5, 10, run="another"))
+    assert coming([*batches, other]) is None
+
+
+def test_a_period_counts_from_the_batch_before_it() -> None:
+    batches = behind(6)
+    assert [one.number for one in since(batches, batches[3].time_s)] == [2, 3, 4, 5]
+    assert since(batches, batches[5].end_s + 1) == []
+
+
+# status
+
+EXECUTOR = {
+    "id": "0",
+    "isActive": True,
+    "totalCores": 2,
+    "addTime": "2026-11-17T10:00:00.000GMT",
+    "completedTasks": 10,
+    "totalDuration": 4000,
+    "activeTasks": 1,
+}
+STAGE = {
+    "status": "COMPLETE",
+    "stageId": 3,
+    "attemptId": 0,
+    "numCompleteTasks": 4,
+    "executorRunTime": 1200,
+    "inputRecords": 100,
+    "executorSummary": {
+        "0": {"succeededTasks": 3, "inputRecords": 75},
+        "1": {"succeededTasks": 1, "inputRecords": 25},
+    },
+}
+JOB = {
+    "jobId": 5,
+    "jobGroup": "run",
+    "submissionTime": "2026-11-17T10:00:01.200GMT",
+    "completionTime": "2026-11-17T10:00:01.800GMT",
+    "stageIds": [3],
+}
+
+
+class Told:
+    """A status that is given."""
+
+    def __init__(self, executors: int = 1) -> None:
+        self.names = [str(n) for n in range(executors)]
+        self.tasks = 10
+
+    def executors(self) -> Sequence[Mapping[str, Any]]:
+        self.tasks += 10
+        driver = {**EXECUTOR, "id": "driver"}
+        some = [{**EXECUTOR, "id": n, "completedTasks": self.tasks} for n in self.names]
+        return [driver, *some, {**EXECUTOR, "id": "dead", "isActive": False}]
+
+    def jobs(self) -> Sequence[Mapping[str, Any]]:
+        return [JOB, {**JOB, "jobId": 6, "jobGroup": "other"}]
+
+    def stage(self, number: int) -> Mapping[str, Any] | None:
+        return STAGE if number == 3 else None
+
+
+def test_status_is_read_as_spark_writes_it() -> None:
+    found = st.executors(Told())
+    assert list(found) == ["0"]
+    assert found["0"].slots == 2
+    assert found["0"].busy_s == 4.0
+    assert found["0"].since_s == pytest.approx(st.seconds("2026-11-17T10:00:00.000GMT"))
+    (job,) = st.jobs(Told(), "run")
+    assert (job.number, job.stages) == (5, (3,))
+    (stage,) = st.ran(Told(), [2, 3])
+    assert (stage.tasks, stage.ran_s) == (4, 1.2)
+    assert done_by([stage]) == {"0": 0.75, "1": 0.25}
+    assert done_by([replace(stage, by_executor={"0": (3, 0.0), "1": (1, 0.0)})]) == {
+        "0": 0.75,
+        "1": 0.25,
+    }
+    assert done_by([]) == {}
+    assert st.seconds(1500) == 1.5
+    assert st.seconds(None) is None
+    assert jobs_of(behind(3)[1], [job]) == [job]
+    assert jobs_of(behind(3)[2], [job]) == []
+
+
+@pytest.fixture
+def driver() -> Iterator[str]:
+    """A driver's REST API, as far as it is asked."""
+    answers: dict[str, Any] = {
+        "": [{"id": "app", "attempts": [{"startTime": "x"}]}],
+        "/app/executors": Told().executors(),
+        "/app/jobs": [JOB],
+        "/app/stages/3?details=true&withSummaries=false": [STAGE],
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.removeprefix("/api/v1/applications")
+            known = path in answers
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps(answers.get(path)).encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_rest_api_says_the_same(driver: str) -> None:
+    rest = st.Rest(driver)
+    assert list(st.executors(rest)) == ["0"]
+    assert [s.tasks for s in st.ran(rest, [3, 4])] == [4]
+    assert [job.number for job in st.jobs(rest, "run")] == [5]
+
+
+def test_an_address_that_is_no_driver_is_refused(driver: str) -> None:
+    with pytest.raises(InputError, match="answers 404"):
+        st.Rest(f"{driver}/elsewhere")
+    with pytest.raises(InputError, match="must be the UI of a running Spark driver"):
+        st.Rest("http://127.0.0.1:1")
+    with pytest.raises(InputError, match="must begin with http"):
+        st.Rest("file:///etc")
+
+
+# decisions
+
+QUERY = Batches(0.1, (Stage(8, 0.01, 0.004),))
+WISH = Wish(max_latency_s=2.0, quiet_s=60, options=Options(period_s=30))
+
+
+def seen(rate: float, executors: int = 1, time_s: float = 0.0, **more: Any) -> Seen:
+    rates = Rates(time_s, rate, (rate / executors,) * executors, waiting=more.pop("waiting", 0.0))
+    asked = more.pop("asked", executors)
+    return Seen(time_s, executors, 1, asked, rates, batches=more.pop("batches", QUERY), **more)
+
+
+def test_the_model_finds_the_fewest_executors_for_a_latency() -> None:
+    found = decided(seen(100), Memory(), WISH)
+    assert found.executors == 1
+    more = decided(seen(500), Memory(), WISH)
+    assert more.executors is not None
+    assert more.executors > 1
+    assert more.expected is not None
+    assert more.expected.worst_s <= 0.85 * 2.0
+    fewer = QUERY.steady(500, more.executors - 1)
+    assert (
+        fewer is None
+        or fewer.worst_s > 0.85 * 2.0
+        or 0.9 * QUERY.capacity(more.executors - 1) < 500
+    )
+    backlog = decided(seen(500, waiting=20_000), Memory(), WISH)
+    assert (backlog.executors or 0) > more.executors
+
+
+def test_no_more_executors_than_tasks_or_than_allowed() -> None:
+    found = decided(seen(1e5), Memory(), WISH)
+    assert found.executors == 8
+    assert "no number of executors carries" in found.why
+    allowed = decided(seen(1e5), Memory(), replace(WISH, most=3))
+    assert allowed.executors == 3
+    assert "3 are allowed" in allowed.why
+    rates = Rates(0, 9000, (1000,), waiting=1e6, growth=8000)
+    by_rates = decided(
+        Seen(0, 1, 1, 1, rates, batches=QUERY), Memory(), replace(WISH, policy="mended")
+    )
+    assert by_rates.executors == 8
+    assert "would have no task" in by_rates.why
+
+
+def test_fewer_executors_only_once_they_would_have_done_for_a_while() -> None:
+    memory, found = Memory(), None
+    for number in range(4):
+        found = decided(seen(100, 4, 30.0 * number), memory, WISH)
+        memory = found.memory
+        if number < 2:
+            assert found.executors is None
+            assert "would do for" in found.why
+        if found.executors is not None:
+            break
+    assert found is not None
+    assert found.executors == 1
+
+
+def test_bad_data_is_no_reason_to_act() -> None:
+    blind = Seen(0, 2, 1, 2, None, "no batch was done for 30 s")
+    found = decided(blind, Memory(), WISH)
+    assert (found.executors, found.why) == (None, "no batch was done for 30 s")
+    odd = replace(blind, rates=Rates(0, float("nan"), (1.0, 1.0)))
+    assert decided(odd, Memory(), WISH).executors is None
+
+
+def test_in_real_time_mode_slots_that_are_held_are_kept() -> None:
+    rates = Rates(0, 100, (50, 50), idle=0.9)
+    now = Seen(0, 2, 2, 2, rates, until_s=200.0, held=4)
+    wish = Wish(policy="mended", quiet_s=0, options=Options(idle=True))
+    found = decided(now, Memory(), wish)
+    assert found.executors == 2
+    assert "in effect with the next batch, in 200 s" in found.why
+
+
+def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
+    one = st.Executor("0", 1, 0, 10, 4.0)
+    two = st.Executor("1", 1, 0, 10, 4.0)
+    later = replace(one, tasks=20, busy_s=6.0)
+    rates, why, reported = rated(
+        behind(6), {"0": 0.5, "1": 0.5}, {"0": later, "1": two}, {"0": one}, 10.0
+    )
+    assert rates is not None
+    assert reported
+    assert rates.processed == pytest.approx((60,))
+    assert rates.idle == pytest.approx(1 - 2 / 5.9)
+    none, why, _ = rated(behind(6), {}, {"1": two}, {"0": one}, 10.0)
+    assert none is None
+    assert "no executor was there" in why
+    back, why, _ = rated(behind(6), {}, {"0": one}, {"0": later}, 10.0)
+    assert back is None
+    assert "went back" in why
+
+
+# the loop, and its journal
+
+
+class Given:
+    """Whoever is asked for executors."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.gone: list[str] = []
+
+    def ask(self, executors: int) -> bool:
+        self.asked.append(executors)
+        return True
+
+    def give_back(self, names: Sequence[str]) -> list[str]:
+        self.gone.extend(names)
+        return list(names)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = behind(1)[0].time_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Quiet(Attached):
+    """Without a driver, so without its triggers."""
+
+    def _trigger(self) -> tuple[str, float]:
+        return "ProcessingTimeTrigger", 0.0
+
+
+MADE: list[Quiet] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while MADE:
+        MADE.pop()._let_go()
+
+
+def attached(tmp_path: Path, **more: Any) -> tuple[Quiet, Given, Told, Clock]:
+    given, status, clock = Given(), Told(), Clock()
+    wish = Wish(policy="mended", quiet_s=0, options=Options(period_s=5))
+    found = Quiet(
+        None, "query", wish, journal=tmp_path / "j.jsonl", status=status, scaling=given,
+        clock=clock, **more,
+    )  # fmt: skip
+    MADE.append(found)
+    found.observer.before = st.executors(status)
+    return found, given, status, clock
+
+
+def hear(found: Attached, batches: Sequence[str]) -> None:
+    for one in batches:
+        found.heard.put(one)
+
+
+def overloaded(first: int, count: int) -> list[str]:
+    return [told(n, float(n), 0.9, 60, (n + 1) * 60, (n + 1) * 100, n * 60)
+            for n in range(first, first + count)]  # fmt: skip
+
+
+def test_a_query_that_falls_behind_gets_executors_and_a_journal_tells_why(tmp_path: Path) -> None:
+    found, given, _, clock = attached(tmp_path)
+    hear(found, overloaded(0, 6))
+    clock.now_s += 6
+    period = found.tick()
+    assert period.decision.executors is not None
+    assert given.asked == [period.decision.executors]
+    assert period.applied
+    # they do not come, and are not asked for again and again
+    for number in range(1, 15):
+        hear(found, overloaded(6 * number, 6))
+        clock.now_s += 6
+        period = found.tick()
+    assert "executors are there after" in period.note
+    assert len(given.asked) == len(set(given.asked))
+    # nothing more is heard
+    clock.now_s += 60
+    assert "no batch was done for 60 s" in found.tick().decision.why
+    found._tell(period)
+    found._let_go()
+    path = tmp_path / "j.jsonl"
+    assert journal.is_attached(path)
+    header, periods = journal.read(path)
+    assert header.query == "query"
+    every = list(journal.replay(periods, header.wish))
+    assert len(every) == 17
+    assert all(then.decision == again for then, again in every[:16])
+
+
+def test_advice_changes_nothing(tmp_path: Path) -> None:
+    found, given, _, clock = attached(tmp_path, advise=True)
+    hear(found, overloaded(0, 6))
+    clock.now_s += 6
+    period = found.tick()
+    assert (period.decision.executors or 0) > 1
+    assert not period.applied
+    assert not given.asked
+
+
+def test_the_newest_idle_executors_are_given_back(tmp_path: Path) -> None:
+    found, given, status, _ = attached(tmp_path)
+    status.names = ["0", "1", "2"]
+    every = st.executors(status)
+    every = {n: replace(e, since_s=float(n), running=int(n == "2")) for n, e in every.items()}
+    assert found._apply(2, every) == (True, "gave back 1")
+    assert given.gone == ["1"]
+
+
+def test_a_restart_of_the_query_begins_anew(tmp_path: Path) -> None:
+    found, *_ = attached(tmp_path)
+    hear(found, overloaded(0, 3))
+    found.tick()
+    assert len(found.observer.batches) == 3
+    found._hear(told(0, 9.0, 0.5, 10, run="again"))
+    assert [one.run for one in found.observer.batches] == ["again"]
+
+
+def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.write_text("{}\n")
+    assert not journal.is_attached(path)
+    with pytest.raises(InputError, match="is not a journal of an attached query"):
+        journal.read(path)
+    with pytest.raises(InputError, match="cannot be read"):
+        journal.read(tmp_path / "none")
+    path.write_text('{"sojourn_attached":9,"query":"q","wish":{}}\n')
+    with pytest.raises(InputError, match="has journal format 9"):
+        journal.read(path)
+
+
+def test_a_decision_without_a_model_goes_by_rates() -> None:
+    assert isinstance(decided(seen(100, batches=None), Memory(), WISH), Decision)

@@ -1,0 +1,224 @@
+"""Machines from rates: Cervino's algorithm as printed and mended, and kinds of machines."""
+
+import itertools
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from sojourn.provisioning.kinds import Kind, cheapest, price, slots, switched
+from sojourn.provisioning.mended import Options, is_short, mended, predicted
+from sojourn.provisioning.printed import printed
+from sojourn.provisioning.rates import Known, Rates
+
+EACH = 1000.0  # tuples a second that a machine can process
+
+
+def period(
+    comes: float, machines: int, time_s: float = 0.0, noise: float = 0.0, off: float = 1.0
+) -> Rates:
+    """Machines that shed what they cannot process. What is measured of them may be `off`."""
+    processed = min(comes, machines * EACH)
+    return Rates(
+        time_s,
+        comes,
+        (processed / machines * off,) * machines,
+        noise=noise,
+        shed=max(0.0, comes - processed),
+    )
+
+
+def test_printed_line_by_line() -> None:
+    # 2500/s on one machine that processes 1000: 1500 more take two machines
+    found = printed(Rates(0, 2500, (1000,)), Known())
+    assert (found.machines, found.known.max_rate) == (3, 1000)
+    # the floor of what is expected, 833, is what a machine processes: nothing is left over
+    same = printed(Rates(30, 2500, (833, 833, 833)), found.known)
+    assert same.machines == 3
+    # fewer come: 1200 / 1000 take two
+    less = printed(Rates(60, 1200, (401, 401, 401)), found.known)
+    assert less.machines == 2
+    # no number of machines before a first overload
+    assert printed(Rates(0, 100, (51, 51)), Known()).machines == 2
+    # nothing comes: one machine at least
+    assert printed(Rates(0, 0, (1, 1)), found.known).machines == 1
+    # machines that process nothing say nothing
+    assert printed(Rates(0, 500, (0, 0)), found.known).machines is None
+
+
+def test_noise_has_printed_grow_and_mended_stay() -> None:
+    draw = random.Random(7)
+    counts = {"printed": [1], "mended": [1]}
+    known = {"printed": Known(), "mended": Known()}
+    for number in range(40):
+        off = 1 + draw.gauss(0, 0.02)
+        for name, all_of in counts.items():
+            rates = period(700.0, all_of[-1], 30.0 * number, noise=2 * 0.02 * 700, off=off)
+            decide = printed if name == "printed" else mended
+            found = decide(rates, known[name])
+            known[name] = found.known
+            assert found.machines is not None
+            all_of.append(found.machines)
+    assert max(counts["printed"]) >= 10
+    assert set(counts["mended"]) == {1}
+
+
+def followed(
+    loads: list[float], options: Options | None = None, off: float = 0.0
+) -> tuple[list[int], list[float]]:
+    """Machines and what was shed, period by period; machines come between two periods."""
+    machines, known, draw = 1, Known(), random.Random(3)
+    counts, shed = [], []
+    for number, load in enumerate(loads):
+        noisy = load * (1 + draw.gauss(0, off))
+        rates = period(noisy, machines, 30.0 * number, noise=2 * off * load)
+        shed.append(rates.shed)
+        found = mended(rates, known, options=options)
+        known = found.known
+        machines = found.machines or machines
+        counts.append(machines)
+    return counts, shed
+
+
+def test_mended_follows_up_and_down_and_sheds_for_two_periods_at_most() -> None:
+    loads = [500.0] * 4 + [3500.0] * 6 + [1500.0] * 6 + [400.0] * 6
+    counts, shed = followed(loads, off=0.005)
+    assert counts[3] == 1
+    assert counts[9] == 4
+    assert counts[15] == 2
+    assert counts[21] == 1
+    assert all(not lost for lost in [*shed[6:10], *shed[11:]])
+
+
+def test_what_a_machine_can_process_is_learned_only_where_something_is_short() -> None:
+    calm = mended(period(700.0, 1), Known())
+    assert calm.known.max_rate is None
+    assert calm.machines == 1
+    short = mended(period(1800.0, 1), calm.known)
+    assert short.known.max_rate == EACH
+    assert short.machines == 2
+    # a difference alone, with nothing shed and nothing that waits, is noise
+    odd = Rates(0, 1000, (900,), noise=10)
+    assert not is_short(odd)
+    assert mended(odd, short.known).known.max_rate == EACH
+    waits = Rates(0, 1000, (900,), noise=10, waiting=3000, growth=100)
+    assert is_short(waits)
+    # a machine that processes more than was known can do that
+    assert mended(Rates(0, 1200, (1200,)), short.known).known.max_rate == 1200
+
+
+def test_what_waits_is_worked_off_within_a_period() -> None:
+    waits = Rates(0, 1500, (1000,), waiting=30_000, growth=500)
+    found = mended(waits, Known(), options=Options(full=1.0, period_s=30))
+    assert found.machines == 3  # 1500 and 1000 a second
+
+
+def test_rates_that_make_no_sense_are_no_reason_to_act() -> None:
+    known = Known(max_rate=EACH)
+    for rates in (
+        Rates(0, -5, (10,)),
+        Rates(0, math.nan, (10,)),
+        Rates(0, 100, (-1,)),
+        Rates(0, 100, ()),
+        Rates(0, 5000, (0.0,), shed=5000),
+    ):
+        found = mended(rates, known)
+        assert found.machines is None
+        assert found.known.max_rate == EACH
+        assert printed(rates, known).machines is None
+
+
+def test_a_rise_that_goes_on_is_predicted() -> None:
+    line = tuple((30.0 * i, 1000.0 + 300 * i) for i in range(5))
+    assert predicted(line, 30) == pytest.approx(2500)
+    assert predicted(line[:2], 30) is None
+    draw = random.Random(5)
+    assert predicted(tuple((30.0 * i, draw.gauss(1000, 100)) for i in range(5)), 30) is None
+    loads = [800.0 + 250 * i for i in range(14)]
+    plain, sheds = followed(loads)
+    early, fewer = followed(loads, Options(predict=True))
+    assert sum(fewer) < sum(sheds)
+    assert sum(early) >= sum(plain)
+
+
+def test_long_latencies_ask_for_a_machine_before_anything_is_shed() -> None:
+    options, known = Options(latency=True), Known()
+    for number in range(5):
+        calm = Rates(30.0 * number, 700, (700,), latency_s=0.01)
+        known = mended(calm, known, options=options).known
+    slow = Rates(150, 950, (950,), latency_s=0.08)
+    assert mended(slow, known, options=options).machines == 2
+    assert mended(slow, known).machines == 1
+    assert known.calm_s == pytest.approx(0.01)
+
+
+def test_idle_time_tells_what_a_machine_can_process_without_an_overload() -> None:
+    rates = Rates(0, 300, (100, 100, 100), idle=0.9)
+    assert mended(rates, Known()).machines == 3
+    found = mended(rates, Known(), options=Options(idle=True))
+    assert found.known.max_rate == pytest.approx(1000)
+    assert found.machines == 1
+    # nearly no work says nothing
+    bored = Rates(0, 3, (1, 1, 1), idle=0.999)
+    assert mended(bored, Known(), options=Options(idle=True)).known.max_rate is None
+
+
+def test_bursts_of_what_is_shed_count() -> None:
+    rates = Rates(0, 1200, (1000,), shed=200, spread=500)
+    assert mended(rates, Known(), options=Options(full=1.0)).machines == 2
+    assert mended(rates, Known(), options=Options(full=1.0, spread=True)).machines == 3
+
+
+def test_machines_that_are_coming_are_not_asked_for_twice() -> None:
+    rates, options = period(1800.0, 1), Options(start_s=60)
+    first = mended(rates, Known(), options=options)
+    assert first.machines is not None
+    coming = first.machines - 1
+    again = mended(rates, first.known, coming, options)
+    assert again.machines == first.machines
+    assert "still coming" in again.why
+
+
+@given(
+    some.floats(0, 1e5),
+    some.lists(some.floats(0, 1e4), min_size=1, max_size=8),
+    some.floats(0, 100),
+    some.one_of(some.none(), some.floats(1, 1e4)),
+)
+def test_there_is_always_one_machine_at_least(
+    comes: float, processed: list[float], noise: float, most: float | None
+) -> None:
+    rates = Rates(0, comes, tuple(processed), noise=noise, shed=max(0, comes - sum(processed)))
+    for found in (printed(rates, Known(most)), mended(rates, Known(most))):
+        assert found.machines is None or found.machines >= 1
+        assert found.why
+
+
+KINDS = (Kind("small", 1, 1.0, 60), Kind("large", 4, 3.2, 120))
+
+
+def test_the_cheapest_machines_carry_the_load() -> None:
+    assert cheapest(500, KINDS, EACH) == {"small": 1}
+    assert cheapest(2600, KINDS, EACH) == {"small": 3}
+    assert cheapest(3500, KINDS, EACH) == {"large": 1}
+    assert cheapest(4400, KINDS, EACH) == {"large": 1, "small": 1}
+
+
+@given(some.floats(1, 9000), some.floats(0.5, 6))
+def test_no_other_mix_is_cheaper(load: float, large: float) -> None:
+    kinds = (Kind("small", 1, 1.0), Kind("large", 4, large))
+    found = cheapest(load, kinds, EACH, full=1.0)
+    assert slots(found, kinds) * EACH >= load - 1e-6
+    for small, big in itertools.product(range(11), range(4)):
+        if (small + 4 * big) * EACH >= load:
+            assert price(found, kinds) <= price({"small": small, "large": big}, kinds) + 1e-9
+
+
+def test_other_machines_must_pay() -> None:
+    now, best = {"small": 4}, {"large": 1}
+    # 0.8 an hour are saved; a large machine costs 3.2 for the two minutes it takes to come
+    assert not switched(now, best, KINDS, 400)
+    assert switched(now, best, KINDS, 500)
+    assert not switched(best, now, KINDS, 1e6)
