@@ -38,7 +38,12 @@ def tasks(parallelism: Parallelism) -> str:
 def spread(readings: Sequence[float]) -> str:
     """Mean and deviation of some readings."""
     deviation = statistics.stdev(readings) if len(readings) > 1 else 0.0
-    return f"{statistics.fmean(readings):.4g} ± {deviation:.2g}/s"
+    return f"{_plain(statistics.fmean(readings))} ± {_plain(deviation)}/s"
+
+
+def _plain(rate: float) -> str:
+    """A rate without powers of ten."""
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 class LineView:

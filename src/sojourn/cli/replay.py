@@ -1,22 +1,26 @@
 """`sojourn replay`: decides a journal anew, offline, and says where it would differ."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from sojourn.attached import journal as attached
+from sojourn.attached.journal import is_attached
 from sojourn.cli.run_view import LiveView
 from sojourn.configuration import from_options
 from sojourn.control.journal import read_journal
 from sojourn.control.journal import replay as decide_again
 from sojourn.errors import InputError
 from sojourn.settings import PREFIX, ControlSettings, knobs_of
+from sojourn.units import parse_duration
 
 
 def replay(
-    journal: Annotated[Path, typer.Argument(help="Journal that sojourn run --journal wrote.")],
+    journal: Annotated[Path, typer.Argument(help="Journal of sojourn run, or of sojourn.attach.")],
     max_sojourn: Annotated[str | None, typer.Option(help="Use this target instead.")] = None,
     min_sojourn: Annotated[str | None, typer.Option(help="Use this T_min instead.")] = None,
     max_processors: Annotated[str | None, typer.Option(help="Use this K_max instead.")] = None,
@@ -29,7 +33,16 @@ def replay(
     ] = None,
 ) -> None:
     """Decide every interval of a journal again. Prints the decisions that differ; the options
-    replace settings of the run."""
+    replace settings of the run. That of an attached query takes --max-sojourn for its latency."""
+    if is_attached(journal):
+        given = (min_sojourn, max_processors, percentile, conf, picture)
+        if any(value is not None for value in given):
+            raise InputError(
+                f"{journal}: is the journal of an attached query, for which only --max-sojourn is "
+                "an option"
+            )
+        _replay_attached(journal, max_sojourn)
+        return
     _, values = from_options(conf or [])
     for key, value in (
         ("maxSojourn", max_sojourn),
@@ -72,3 +85,23 @@ def replay(
         typer.echo(
             f"  the first {warm_up} are not compared: the journal lacks what came before them"
         )
+
+
+def _replay_attached(journal: Path, max_latency: str | None) -> None:
+    """Decide every period of an attached query again."""
+    header, periods = attached.read(journal)
+    wish = header.wish
+    if max_latency is not None:
+        wish = replace(wish, max_latency_s=parse_duration(max_latency, "--max-sojourn"))
+    count = differing = 0
+    first_s: float | None = None
+    for then, now in attached.replay(periods, wish):
+        first_s = then.seen.time_s if first_s is None else first_s
+        count += 1
+        if then.decision.executors != now.executors:
+            differing += 1
+            typer.echo(f"{then.seen.time_s - first_s:7.1f} s")
+            for when, decision in (("then", then.decision), ("now ", now)):
+                number = "as they are" if decision.executors is None else decision.executors
+                typer.echo(f"    {when}  executors {number}: {decision.why}")
+    typer.echo(f"{header.query}: {count} periods, {differing or 'none'} decided differently")

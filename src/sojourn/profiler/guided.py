@@ -6,7 +6,8 @@ that were computing, the cores would bound what is carried, so the start has as 
 takes. Once nearly that is carried, no further task can win. Until then, what is measured tells what
 is in short supply. If tuples take longer than they must, cores are full, but not evenly: with twice
 the tasks, machines share the work more evenly. Else the operators without time to spare need tasks,
-as many as twice the load takes. If nobody is busy, sources are in short supply."""
+as many as twice the load takes. If nobody is busy, sources are in short supply; but where tuples
+wait for longer than they may, the busiest operators are, as they get their tuples in bursts."""
 
 import math
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ STEP = "model"
 _BUSY = 0.85  # of its time: it has none to spare
 _CROWDED = 1.25  # times what tuples take at least, on average over the work: cores are full
 _MORE = 2.0  # times the load, where cores are not full
+_AMONG = 0.8  # of the busiest one's time: it is among the busiest
 _NEAR = 0.97, 1.05  # of what the cores could carry; more is carried where operators wait
 _ROUNDS = 12
 _THROTTLES = 3
@@ -45,10 +47,10 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
         this = Best(now, seen)
         best = this if more or best is None else best
         met = _better(this, met, limits)
-        starved = not busiest(seen, _BUSY)
+        starved = not short_of_time(seen, limits)
         then: Parallelism | None = None
         if more or (starved and last != "sources"):
-            then, why = _next(now, seen, features, shape, target)
+            then, why = _next(now, seen, features, shape, target, limits)
             if then is not None:
                 then = replace(then, processors=capped(then.processors, limits.most))
                 then = None if then == now else then
@@ -94,6 +96,16 @@ def busiest(seen: Measured, share: float) -> list[str]:
     return [name for name, of in seen.seen.items() if of.capacity > share]
 
 
+def short_of_time(seen: Measured, limits: Limits) -> list[str]:
+    """Operators and sinks without time to spare. Where tuples wait for too long somebody is, so
+    then it is the busiest ones."""
+    busy = busiest(seen, _BUSY)
+    if busy or seen.latency_s <= limits.latency_s:
+        return busy
+    most = max((of.capacity for of in seen.seen.values()), default=0.0)
+    return busiest(seen, _AMONG * most) if most else []
+
+
 def crowded(seen: Measured, features: Mapping[str, Feature]) -> float:
     """How many times as long tuples take as they must, over all work."""
     least = real = 0.0
@@ -111,12 +123,13 @@ def _next(
     features: Mapping[str, Feature],
     shape: Shape,
     bound: float,
+    limits: Limits,
 ) -> tuple[Parallelism | None, str]:
     """What to try next, and what is in short supply; nothing if no round can win."""
     share, times = seen.throughput / bound, crowded(seen, features)
     if times > _CROWDED and _NEAR[0] <= share <= _NEAR[1]:
         return None, f"that is {share:.0%} of what the cores could carry"
-    busy = busiest(seen, _BUSY)
+    busy = short_of_time(seen, limits)
     single = [name for name in busy if name in shape.single or name not in features]
     if single:
         return None, f"{single[0]} has one task, and no time to spare"
