@@ -38,12 +38,12 @@ def tasks(parallelism: Parallelism) -> str:
 def spread(readings: Sequence[float]) -> str:
     """Mean and deviation of some readings."""
     deviation = statistics.stdev(readings) if len(readings) > 1 else 0.0
-    return f"{_plain(statistics.fmean(readings))} ± {_plain(deviation)}/s"
+    return f"{_plain(statistics.fmean(readings), 4)} ± {_plain(deviation, 2)}/s"
 
 
-def _plain(rate: float) -> str:
+def _plain(rate: float, digits: int) -> str:
     """A rate without powers of ten."""
-    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+    return f"{rate:.0f}" if rate >= 10 ** (digits - 1) else f"{rate:.{digits}g}"
 
 
 class LineView:
