@@ -1,0 +1,151 @@
+"""The highest price of every stock in every second (Cervino 2012, fig. 6), in two stages: the first
+is not keyed, so each of its workers gets an equal share of all trades and passes on the maxima of
+those; the second merges them.
+
+    python examples/stocks.py [--count 20000] [--rate 5000] [--out out/stocks]
+    python examples/stocks.py --plain [--count 20000]
+
+    trades ─→ maxima ─→ merge ─→ out
+
+With --plain, the same as a Structured Streaming query, to which `sojourn.attach` could be attached
+on a cluster. Trades are made up: 1000 symbols, and prices that wander.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import sojourn as sj
+
+SYMBOLS = 1000
+RATE = 5000.0  # trades a second of their own time
+Trade = tuple[float, int, float]  # its time, its symbol, its price
+Best = tuple[int, int, float]  # a second, a symbol, the highest price
+
+
+def trade(number: int) -> Trade:
+    """A made-up trade."""
+    mixed = number * 2654435761 % 2**32
+    symbol = mixed % SYMBOLS
+    return number / RATE, symbol, round(50 + symbol % 100 + mixed % 997 / 100, 2)
+
+
+class Maxima(sj.Operator):
+    """The highest prices among trades that come together."""
+
+    def process_bundle(self, trades: list[Trade]) -> list[list[Best]]:
+        best: dict[tuple[int, int], tuple[int, float]] = {}
+        for place, (time_s, symbol, price) in enumerate(trades):
+            second = int(time_s)
+            if price > best.get((second, symbol), (0, 0.0))[1]:
+                best[second, symbol] = place, price
+        found: list[list[Best]] = [[] for _ in trades]
+        for (second, symbol), (place, price) in best.items():
+            found[place].append((second, symbol, price))
+        return found
+
+
+def symbol_of(best: Best) -> int:
+    """A key."""
+    return best[1]
+
+
+class Merge(sj.Operator):
+    """Passes on a price that is the highest so far."""
+
+    def process(self, best: Best) -> list[Best]:
+        second, symbol, price = best
+        if price <= self.state.get((second, symbol), 0.0):
+            return []
+        self.state[second, symbol] = price
+        return [best]
+
+
+def topology(
+    count: int | None = None,
+    rate: float | None = None,
+    out: str | None = None,
+    shed_after: float | None = None,
+) -> sj.Topology:
+    """Both stages. Without `out`, nobody keeps what comes out."""
+    t = sj.Topology("stocks")
+    if rate is None:
+        source = sj.sources.iterable(lambda: map(trade, range(count or 10**9)))
+    else:
+        source = sj.sources.paced(trade, rate=rate, count=count, shed_after=shed_after)
+    maxima = t.operator("maxima", Maxima, t.source("trades", source))
+    merged = t.operator("merge", Merge, maxima, key=symbol_of)
+    kept = sj.sinks.call(lambda _: None) if out is None else sj.sinks.jsonl(out)
+    t.sink("out", kept, merged)
+    return t
+
+
+def sequentially(trades: Iterator[Trade]) -> dict[tuple[int, int], float]:
+    """The same without streams."""
+    best: dict[tuple[int, int], float] = {}
+    for time_s, symbol, price in trades:
+        best[int(time_s), symbol] = max(price, best.get((int(time_s), symbol), 0.0))
+    return best
+
+
+def plain(count: int) -> dict[tuple[int, int], float]:
+    """The same as a plain query: trades from files, maxima in memory."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as f
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.sql.shuffle.partitions", 2)
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    with tempfile.TemporaryDirectory() as folder:
+        lines = (json.dumps(dict(zip(("at", "symbol", "price"), trade(n), strict=True)))
+                 for n in range(count))  # fmt: skip
+        Path(folder, "trades.json").write_text("\n".join(lines), encoding="utf-8")
+        trades = spark.readStream.schema("at double, symbol int, price double").json(folder)
+        second = f.floor("at").cast("int").alias("second")
+        best = trades.groupBy(second, "symbol").agg(f.max("price").alias("price"))
+        query = best.writeStream.outputMode("complete").format("memory").queryName("best").start()
+        query.processAllAvailable()
+        found = {(row.second, row.symbol): row.price for row in spark.table("best").collect()}
+        query.stop()
+    spark.stop()
+    return found
+
+
+def main() -> None:
+    """Find the highest prices of some trades."""
+    parser = argparse.ArgumentParser(description="the highest price of every stock in every second")
+    parser.add_argument("--count", type=int, default=20_000)
+    parser.add_argument("--rate", type=float, help="trades a second; as fast as they go without")
+    parser.add_argument("--out", default="out/stocks", help="directory for what comes out")
+    parser.add_argument("--plain", action="store_true", help="as a Structured Streaming query")
+    options = parser.parse_args()
+    if options.count < 1:
+        parser.error(f"--count must be at least 1; got {options.count}")
+    if options.rate is not None and not options.rate > 0:
+        parser.error(f"--rate must be above 0; got {options.rate:g}")
+    if options.plain:
+        best = plain(options.count)
+    else:
+        try:
+            with sj.start(topology(options.count, options.rate, options.out)) as running:
+                running.await_idle()
+        except sj.TopologyFailed as error:
+            parser.exit(1, f"{error}\n")
+        best = {}
+        for path in sorted(Path(options.out).glob("*.jsonl")):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                second, symbol, price = json.loads(line)
+                best[second, symbol] = max(price, best.get((second, symbol), 0.0))
+    right = best == sequentially(map(trade, range(options.count)))
+    seconds = {second for second, _ in best}
+    print(f"{len(best)} maxima of {len(seconds)} seconds, {'all right' if right else 'WRONG'}")
+
+
+if __name__ == "__main__":
+    main()
