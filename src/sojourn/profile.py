@@ -40,9 +40,6 @@ SAMPLE, SAMPLE_S = 10_000, 10.0  # values of each source that are recorded, and 
 METHODS = ("guided", "stepwise")
 BASELINES = ("threshold", "stela")
 _LOOK_S = 0.1
-_BUNDLE_S = 0.2  # of work in a bundle, where tuples are slow
-_BUNDLES = 10  # that may wait at an executor
-_LEAST_BUNDLE = 10  # tuples
 _SLOTS = 100  # of a session on this machine; those that are free cost nothing
 _MOST_ROUNDS = 17  # where a method does not say how many it takes
 
@@ -230,7 +227,6 @@ class SparkTrial:
             onward[edge.sender].append(edge.receiver)
         order = [name for (name,) in groups(onward)]
         self.come = {name: [edge for edge in edges if edge.receiver == name] for name in order}
-        self.slowest_s = 0.0  # that a tuple took at an operator in the last reading
         self.served: Counter[str] = Counter()  # by vertex, since the trial began
         self.sent: Counter[str] = Counter()  # by edge
         self.done = 0.0  # source tuples that were completed in all that time
@@ -262,7 +258,6 @@ class SparkTrial:
         sources send in bursts where much waits, and what is completed then comes of earlier
         ones."""
         seen = samples.vertices
-        self.slowest_s = max((of.service_s or 0.0 for of in seen.values()), default=0.0)
         for name, of in seen.items():
             self.served[name] += of.served
             self.sent.update({f"{name} {edge}": count for edge, count in of.emitted.items()})
@@ -320,7 +315,6 @@ class SparkPlatform:
     settings: EngineSettings = field(default_factory=EngineSettings)
     samples: dict[str, list[Any]] = field(default_factory=dict)
     checkpoint: Path | None = None
-    slowest_s: float = 0.0  # that a tuple takes at an operator, as of the last trial
     closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __post_init__(self) -> None:
@@ -347,18 +341,9 @@ class SparkPlatform:
             rate = parallelism.in_flight / self.latency_s
         made = in_parts(self.topology, self.samples, parallelism, rate)
         settings = replace(self.settings, batch_s=3600.0, drain_s=_LOOK_S)
-        if self.slowest_s > 0:  # else bundles of slow tuples take seconds, one operator at a time
-            bundle = max(_LEAST_BUNDLE, round(_BUNDLE_S / self.slowest_s))
-            settings = replace(
-                settings,
-                max_bundle=min(settings.max_bundle, bundle),
-                max_queue=min(settings.max_queue, _BUNDLES * bundle),
-            )
         with Running(made, settings, ControlSettings(), spark=self.spark) as running:
             flowing = contracted(self.topology).without_broadcasts()
-            trial = SparkTrial(running, flowing, parallelism.parts)
-            yield trial
-            self.slowest_s = trial.slowest_s or self.slowest_s
+            yield SparkTrial(running, flowing, parallelism.parts)
 
     def close(self) -> None:
         """End the session, if it is the platform's own."""
