@@ -1,0 +1,240 @@
+"""How well the model of batches predicts plain queries, and what attaching costs, on a standalone
+cluster of machines with one slot each. Rows sleep, so that six fit on two cores.
+
+    python benchmarks/batches.py [--json] [--quick] [part …]
+
+    stateless   rows that sleep for 2 ms, in 12 partitions
+    shuffled    the same, then grouped by key within each batch, in 6 partitions
+    stateful    the same, then counted by key for ever, in 6 partitions
+    attaching   CPU time of the thread that decides, over that of the driver and all executors
+
+Batches of 120, 240 and 480 rows are run with 1 and 2 executors, and the model is fitted to those.
+With 3, 4 and 6 executors, the median batch takes within 15 % of what it predicts. Attaching costs
+at most 1 % of the query's CPU time. Batches with more than 5 % of the CPU stolen are left out.
+
+Ends with code 1 where a figure misses its bound.
+"""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
+
+from machine import Steal
+from parts import asked, each, ended
+from plain import rows
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import sojourn as sj
+from sojourn.attached import status as st
+from sojourn.attached.progress import Batch, batch
+from sojourn.attached.scaling import DriverScaling, DriverStatus
+from sojourn.attached.seen import as_ran, jobs_of
+from sojourn.engine.spark.standalone import StandaloneCluster
+from sojourn.queueing.batches import Ran, fitted
+
+PARTS = ("stateless", "shuffled", "stateful", "attaching")
+FITTED, PREDICTED = (1, 2), (3, 4, 6)
+ROWS = (120, 240, 480)
+WITHIN, MOST_CPU = 0.15, 0.01
+COMES_S = 60.0
+
+
+def slow(number: int) -> int:
+    """A row takes its time."""
+    time.sleep(0.002)
+    return number
+
+
+def slowly(stream: DataFrame) -> DataFrame:
+    """Every row, later."""
+    later = f.udf(slow, "bigint")
+    return stream.select(later(f.col("number")).alias("number"))
+
+
+def collected(of: DataFrame, _number: int) -> None:
+    """By key, within a batch."""
+    of.groupBy((f.col("number") % 50).alias("key")).count().collect()
+
+
+def counted(stream: DataFrame) -> DataFrame:
+    """By key, for ever."""
+    return slowly(stream).groupBy((f.col("number") % 50).alias("key")).count()
+
+
+def started(kind: str, stream: DataFrame, folder: str) -> Any:
+    """A query of a kind."""
+    if kind == "stateful":
+        writer = counted(stream).writeStream.outputMode("update").foreachBatch(forget_all)
+    else:
+        done = collected if kind == "shuffled" else forget_all
+        writer = slowly(stream).writeStream.foreachBatch(done)
+    return writer.option("checkpointLocation", folder).start()
+
+
+def forget_all(of: DataFrame, _number: int) -> None:
+    """Have every row computed."""
+    of.write.format("noop").mode("overwrite").save()
+
+
+@contextmanager
+def cluster(machines: int) -> Iterator[SparkSession]:
+    """A session on as many machines with one slot each."""
+    with tempfile.TemporaryDirectory() as folder, StandaloneCluster(Path(folder)) as made:
+        for _ in range(machines):
+            made.add(1)
+        builder = SparkSession.builder.master(made.url).appName("batches")
+        for key, value in {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executor.cores": "1",
+            "spark.executor.memory": "512m",
+            "spark.sql.shuffle.partitions": "6",
+            "spark.log.level": "FATAL",
+        }.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+        yield spark
+        spark.stop()
+
+
+def awaited(status: st.Status, wanted: int) -> dict[str, st.Executor]:
+    """Executors, once there are so many. Spark tells nobody when they come and go."""
+    deadline = time.monotonic() + COMES_S
+    while len(found := st.executors(status)) != wanted:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(found)} executors, not {wanted}")
+        time.sleep(0.1)
+    return found
+
+
+def resized(spark: SparkSession, wanted: int) -> dict[str, st.Executor]:
+    """Have so many executors."""
+    scaling, status = DriverScaling(spark), DriverStatus(spark)
+    have = st.executors(status)
+    scaling.ask(wanted)
+    if len(have) > wanted:
+        scaling.give_back(sorted(have, key=int)[wanted:])
+    return awaited(status, wanted)
+
+
+def batches_of(
+    spark: SparkSession, kind: str, most: int, count: int, executors: int
+) -> Iterator[Ran]:
+    """Some batches of so many rows, with their stages. The first is left out: it starts Python."""
+    status = DriverStatus(spark)
+    with Steal() as steal, tempfile.TemporaryDirectory() as folder:
+        stream = rows(spark, "0:1000000", time.time() - 10, 12, most)
+        query = started(kind, stream, folder)
+        heard: dict[int, Batch] = {}
+        while len(heard) < count + 1 and query.isActive:
+            time.sleep(0.2)
+            heard |= {one.number: one for one in map(batch, (p.json for p in query.recentProgress))}
+        query.stop()
+        jobs = st.jobs(status, str(query.runId))
+        now, mono = time.time(), time.monotonic()
+        for number, one in sorted(heard.items()):
+            began = one.time_s - now + mono
+            if not number or not steal.was_clean(began, began + one.took_s):
+                continue
+            numbers = sorted({s for job in jobs_of(one, jobs) for s in job.stages})
+            yield as_ran(one, st.ran(status, numbers), executors)
+
+
+def predicted(kind: str, quick: bool) -> dict[str, Any]:
+    """Fitted with few executors, compared with more."""
+    count = 4 if quick else 10
+    found, missed = {}, []
+    with cluster(max(PREDICTED)) as spark:
+        ran: list[Ran] = []
+        for executors in FITTED:
+            resized(spark, executors)
+            for most in ROWS:
+                ran.extend(batches_of(spark, kind, most, count, executors))
+        model = fitted(ran)
+        assert model is not None
+        for executors in PREDICTED:
+            resized(spark, executors)
+            for most in ROWS:
+                took = [one.took_s for one in batches_of(spark, kind, most, count, executors)]
+                real, said = statistics.median(took), model.batch_s(most, executors)
+                found[f"{executors} executors, {most} rows"] = {
+                    "batches": len(took),
+                    "took_s": round(real, 3),
+                    "predicted_s": round(said, 3),
+                    "ratio": round(said / real, 3),
+                }
+                if abs(said / real - 1) > WITHIN:
+                    missed.append(f"{executors} executors, {most} rows: {said / real:.2f}")
+    told = {"overhead_s": model.overhead_s, "stages": [vars_of(s) for s in model.stages]}
+    return {"fitted": told, "predicted": found, "missed": missed}
+
+
+def vars_of(stage: Any) -> dict[str, float]:
+    """A stage of the model."""
+    return {"tasks": stage.tasks, "task_s": stage.task_s, "row_s": stage.row_s}
+
+
+def cpu_s(pids: list[int]) -> float:
+    """CPU time of processes and of those they waited for."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        total += sum(int(n) for n in fields[11:15])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def below(pid: int) -> list[int]:
+    """A process and all below it."""
+    found = [pid]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").iterdir():
+            found += map(int, (task / "children").read_text(encoding="utf-8").split())
+    return found
+
+
+def attaching(_kind: str, quick: bool) -> dict[str, Any]:
+    """What it costs to look after a query with a batch every second or so."""
+    with cluster(2) as spark, tempfile.TemporaryDirectory() as folder:
+        stream = rows(spark, "0:200", time.time(), 12)
+        query = started("stateless", stream, folder)
+        awaited(DriverStatus(spark), 2)
+        before_s = cpu_s(below(os.getpid()))
+        with sj.attach(spark, query, max_latency="5s", period="10s") as attached:
+            attached.ended.wait(30 if quick else 120)
+        own_s, all_s = attached.busy_s, cpu_s(below(os.getpid())) - before_s
+        periods = len(attached.periods)
+        query.stop()
+    share = own_s / all_s
+    missed = [] if share <= MOST_CPU else [f"attaching costs {share:.2%} of the CPU time"]
+    return {
+        "periods": periods,
+        "own_s": round(own_s, 3),
+        "query_s": round(all_s, 2),
+        "share": round(share, 5),
+        "missed": missed,
+    }
+
+
+RUN: dict[str, Callable[[str, bool], dict[str, Any]]] = {
+    **dict.fromkeys(("stateless", "shuffled", "stateful"), predicted),
+    "attaching": attaching,
+}
+
+
+def main() -> None:
+    """All parts that were asked for."""
+    options = asked(__doc__, PARTS)
+    ended(each(options, lambda name: RUN[name](name, options.quick)), options.json)
+
+
+if __name__ == "__main__":
+    main()
