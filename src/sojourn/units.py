@@ -75,6 +75,11 @@ def parse_path(value: object, what: str) -> Path:
     return Path(path)
 
 
+def format_rate(rate: float, digits: int = 4) -> str:
+    """A rate or a number with so many digits, and never with a power of ten."""
+    return f"{rate:.0f}" if rate >= 10 ** (digits - 1) else f"{rate:.{digits}g}"
+
+
 def format_duration(seconds: float) -> str:
     """`612 ms`, `1.25 s`, `3.4 µs`: three significant digits in the unit that suits."""
     if math.isinf(seconds):

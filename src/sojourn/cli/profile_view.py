@@ -18,7 +18,7 @@ from sojourn.errors import InputError
 from sojourn.ports import Parallelism
 from sojourn.profiler.rounds import Round
 from sojourn.profiler.trial import Progress, Proposal
-from sojourn.units import format_duration
+from sojourn.units import format_duration, format_rate
 
 if TYPE_CHECKING:
     from sojourn.profile import Profiling
@@ -38,12 +38,7 @@ def tasks(parallelism: Parallelism) -> str:
 def spread(readings: Sequence[float]) -> str:
     """Mean and deviation of some readings."""
     deviation = statistics.stdev(readings) if len(readings) > 1 else 0.0
-    return f"{_plain(statistics.fmean(readings), 4)} ± {_plain(deviation, 2)}/s"
-
-
-def _plain(rate: float, digits: int) -> str:
-    """A rate without powers of ten."""
-    return f"{rate:.0f}" if rate >= 10 ** (digits - 1) else f"{rate:.{digits}g}"
+    return f"{format_rate(statistics.fmean(readings))} ± {format_rate(deviation, 2)}/s"
 
 
 class LineView:
@@ -131,7 +126,7 @@ class LiveView:
             return f"{told}: starts"
         of = self.progress
         what = f"reading {of.done} of {of.of}" if of.steady else "not steady yet"
-        return f"{told}: {what}, {of.throughput:.4g}/s"
+        return f"{told}: {what}, {format_rate(of.throughput)}/s"
 
     def _left(self, most: int) -> str:
         trial_s = 0.0 if self.progress is None else self.progress.left_s
@@ -169,8 +164,8 @@ def recommended(name: str, profiling: "Profiling", path: Path) -> str:
     best = profiling.best[main]
     carried = best.measured.throughput
     lines = [
-        f"{name}: {tasks(best.parallelism)} carries {carried:.4g} tuples a second, which take "
-        f"{format_duration(best.measured.latency_s)} on average."
+        f"{name}: {tasks(best.parallelism)} carries {format_rate(carried)} tuples a second, which "
+        f"take {format_duration(best.measured.latency_s)} on average."
     ]
     if not best.is_met(profiling.limits):
         lines.append(
@@ -199,7 +194,7 @@ def required(found: Mapping[int, "Profiling"], target: float | None) -> tuple[Ta
         table.add_row(
             str(machines),
             str(count),
-            f"{best.measured.throughput:.4g}/s",
+            f"{format_rate(best.measured.throughput)}/s",
             format_duration(best.measured.latency_s) + ("" if met else " (too long)"),
             Text(tasks(best.parallelism)),
         )
@@ -208,9 +203,12 @@ def required(found: Mapping[int, "Profiling"], target: float | None) -> tuple[Ta
     if target is None:
         return table, ""
     if enough is None:
-        return table, f"None of these carries {target:.4g} tuples a second within the limit."
+        return (
+            table,
+            f"None of these carries {format_rate(target)} tuples a second within the limit.",
+        )
     return table, (
-        f"{target:.4g} tuples a second take {enough[0]} machine{'s' if enough[0] > 1 else ''} and "
+        f"{format_rate(target)} tuples a second take {enough[0]} machine{'s' if enough[0] > 1 else ''} and "
         f"{enough[1]} processors."
     )
 

@@ -18,6 +18,7 @@ from sojourn.profiler.capability import Best, Limits, throttled
 from sojourn.profiler.features import Feature
 from sojourn.profiler.stepwise import Found, Shape, featured
 from sojourn.profiler.trial import Measured, Method, Proposal, Verdict, capped, measured
+from sojourn.units import format_rate
 
 STEP = "model"
 _BUSY = 0.85  # of its time: it has none to spare
@@ -37,7 +38,7 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
     target = limits.cores / work_s if work_s else 1.0
     start = capped(tasks_for(target, features), limits.most)
     now = Parallelism(start, dict.fromkeys(shape.sources, 1))
-    why = f"cores could carry {target:.4g} tuples a second"
+    why = f"cores could carry {format_rate(target)} tuples a second"
     best: Best | None = None
     met: Best | None = None  # the best that keeps the limit
     last = ""

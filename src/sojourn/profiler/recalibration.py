@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sojourn.ports import Sample, Samples
+from sojourn.units import format_rate
 
 Cause = Literal["platform", "topology", "data", "load", "unknown"]
 _OTHER_GAIN = 1.2  # times as much, or as little, is passed on
@@ -113,9 +114,7 @@ class Recalibration:
     def _why(self, bad: str) -> Reason:
         rate = self.rate_s / self.bad_s if self.bad_s else 0.0
         if rate > _MORE * self.known.throughput:
-            words = (
-                f"{rate:.4g} messages come a second, and {self.known.throughput:.4g} are carried"
-            )
+            words = f"{format_rate(rate)} messages come a second, and {format_rate(self.known.throughput)} are carried"
             return Reason("load", f"{bad}, because {words}; it takes more machines")
         for name, gains in self.known.gains.items():
             sums = self.sums.get(name)

@@ -11,6 +11,7 @@ from sojourn.profiler.capacity import capacity
 from sojourn.profiler.features import Feature, Kind, Ratios, kind_of, ratios
 from sojourn.profiler.trial import Measured, Method, Proposal, Seen, Verdict, capped, measured
 from sojourn.topology import Topology
+from sojourn.units import format_rate
 
 STEP = "application"
 _KEEPS_UP = 0.9  # of a small load
@@ -86,12 +87,12 @@ def featured(shape: Shape, limits: Limits, small: float, found: Found) -> Method
     smaller; none is tried that operators may not keep up with."""
     ones = shape.ones()
     for last in (False, False, True):
-        why = f"{small:.4g} messages a second, so that nothing waits"
+        why = f"{format_rate(small)} messages a second, so that nothing waits"
         first = measured((yield Proposal(STEP, ones, why, small)))
         if first.throughput < _KEEPS_UP * small:
             raise TopologyFailed(
-                f"it does not keep up even with {small:.4g} messages a second: it carries "
-                f"{first.throughput:.4g}; give a smaller load"
+                f"it does not keep up even with {format_rate(small)} messages a second: it carries "
+                f"{format_rate(first.throughput)}; give a smaller load"
             )
         busiest = max(of.capacity for name, of in first.seen.items() if name in shape.operators)
         is_small = busiest <= _BUSY / _TIMES[0]
@@ -102,7 +103,7 @@ def featured(shape: Shape, limits: Limits, small: float, found: Found) -> Method
             break
         if last:
             raise TopologyFailed(
-                f"an operator is busy for {busiest:.0%} of its time with {small:.4g} messages a "
+                f"an operator is busy for {busiest:.0%} of its time with {format_rate(small)} messages a "
                 "second; give a smaller load"
             )
         small *= _BUSY / _TIMES[0] / 2 / busiest
@@ -124,7 +125,7 @@ def features_of(
         one, two = first.seen[name], second.seen[name]
         if one.service_s is None or not one.arrivals:
             raise InputError(
-                f"operator {name!r}: no tuple came to it in the first trial, at {small:.4g} "
+                f"operator {name!r}: no tuple came to it in the first trial, at {format_rate(small)} "
                 "messages a second; give a sample with tuples for it, a larger load, or longer "
                 "readings"
             )
