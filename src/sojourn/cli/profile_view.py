@@ -208,8 +208,8 @@ def required(found: Mapping[int, "Profiling"], target: float | None) -> tuple[Ta
             f"None of these carries {format_rate(target)} tuples a second within the limit.",
         )
     return table, (
-        f"{format_rate(target)} tuples a second take {enough[0]} machine{'s' if enough[0] > 1 else ''} and "
-        f"{enough[1]} processors."
+        f"{format_rate(target)} tuples a second take {enough[0]} "
+        f"machine{'s' if enough[0] > 1 else ''} and {enough[1]} processors."
     )
 
 

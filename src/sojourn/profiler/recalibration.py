@@ -114,7 +114,8 @@ class Recalibration:
     def _why(self, bad: str) -> Reason:
         rate = self.rate_s / self.bad_s if self.bad_s else 0.0
         if rate > _MORE * self.known.throughput:
-            words = f"{format_rate(rate)} messages come a second, and {format_rate(self.known.throughput)} are carried"
+            carried = format_rate(self.known.throughput)
+            words = f"{format_rate(rate)} messages come a second, and {carried} are carried"
             return Reason("load", f"{bad}, because {words}; it takes more machines")
         for name, gains in self.known.gains.items():
             sums = self.sums.get(name)

@@ -103,8 +103,8 @@ def featured(shape: Shape, limits: Limits, small: float, found: Found) -> Method
             break
         if last:
             raise TopologyFailed(
-                f"an operator is busy for {busiest:.0%} of its time with {format_rate(small)} messages a "
-                "second; give a smaller load"
+                f"an operator is busy for {busiest:.0%} of its time with {format_rate(small)} "
+                "messages a second; give a smaller load"
             )
         small *= _BUSY / _TIMES[0] / 2 / busiest
     times = min(_TIMES[1], max(_TIMES[0], _BUSY / max(busiest, 1e-6)))
@@ -125,8 +125,8 @@ def features_of(
         one, two = first.seen[name], second.seen[name]
         if one.service_s is None or not one.arrivals:
             raise InputError(
-                f"operator {name!r}: no tuple came to it in the first trial, at {format_rate(small)} "
-                "messages a second; give a sample with tuples for it, a larger load, or longer "
+                f"operator {name!r}: no tuple came to it in the first trial, at "
+                f"{format_rate(small)} messages a second; give a sample with tuples for it, a larger load, or longer "
                 "readings"
             )
         out = [sum(of.emitted.values()) * of.served for of in (one, two)]
