@@ -126,8 +126,8 @@ def features_of(
         if one.service_s is None or not one.arrivals:
             raise InputError(
                 f"operator {name!r}: no tuple came to it in the first trial, at "
-                f"{format_rate(small)} messages a second; give a sample with tuples for it, a larger load, or longer "
-                "readings"
+                f"{format_rate(small)} messages a second; give a sample with tuples for it, a "
+                "larger load, or longer readings"
             )
         out = [sum(of.emitted.values()) * of.served for of in (one, two)]
         kind = shape.declared.get(name)
