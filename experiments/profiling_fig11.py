@@ -20,10 +20,11 @@ without that of trials, is below 1 % of a core."""
 
 import math
 import statistics
+from functools import partial
 from typing import Any
 
 from lab import Finding, Lab
-from profiled import ALL, NOTES, all_told, applications, final, profiled, rates, so_far
+from profiled import ALL, NOTES, all_told, applications, at_once, final, profiled, rates, so_far
 from profiled_spark import on_spark
 
 from sojourn.cli.profile_view import boxes
@@ -50,9 +51,14 @@ def run(lab: Lab) -> Finding:
     """All applications, all methods."""
     if lab.engine == "spark":
         return on_spark(lab)
-    found: dict[str, Profiling] = {}
-    for name, made in applications().items():
-        found[name] = profiled(lab, made, MACHINES, ALL, latency_s=0.1 if name == "star" else 0.5)
+    found = at_once(
+        {
+            name: partial(
+                profiled, lab, made, MACHINES, ALL, latency_s=0.1 if name == "star" else 0.5
+            )
+            for name, made in applications().items()
+        }
+    )
     rows: list[tuple[str, str, str]] = []
     good: dict[str, bool] = {}
     for name, claim in START.items():

@@ -8,10 +8,11 @@ Rule: each line gains at least that, by the best over the first round; 10 machin
 and 14 more than 10, for sure by Welch's test, and none more than in proportion; 14 take at most 10
 rounds. Whether deeper ones gain less is told, and not judged: it follows from the start."""
 
+from functools import partial
 from typing import Any
 
 from lab import Finding, Lab
-from profiled import ENGINES, NOTES, all_told, applications, final, line, profiled, so_far
+from profiled import ENGINES, NOTES, all_told, applications, at_once, final, line, profiled, so_far
 
 from sojourn.cli.profile_view import boxes
 from sojourn.confidence import differ
@@ -24,18 +25,20 @@ MIXED = ("cpu", "json", "sleep")
 
 def run(lab: Lab) -> Finding:
     """Both parts."""
-    deep = {f"{n} deep": profiled(lab, line(n, MIXED), 6, ("stepwise",)) for n in DEEP}
-    wide = {
-        f"{n} machines": profiled(lab, applications()["wc"], n, ("stepwise",)) for n in MACHINES
-    }
+    count = applications()["wc"]
+    jobs = {f"{n} deep": partial(profiled, lab, line(n, MIXED), 6, ("stepwise",)) for n in DEEP}
+    jobs |= {f"{n} machines": partial(profiled, lab, count, n, ("stepwise",)) for n in MACHINES}
+    found = at_once(jobs)
+    deep = {name: of for name, of in found.items() if name.endswith("deep")}
+    wide = {name: of for name, of in found.items() if name not in deep}
     rows, good = [], []
-    for (name, found), claim in zip(deep.items(), DEEP.values(), strict=True):
-        of = so_far(found, "stepwise")
+    for (name, one), claim in zip(deep.items(), DEEP.values(), strict=True):
+        of = so_far(one, "stepwise")
         gain = of[-1] / of[0] - 1
         rows.append((f"{name}: gain", f"{claim:+.1%}", f"{gain:+.1%}"))
         good.append(gain >= claim)
-    carried = [final(found, "stepwise") for found in wide.values()]
-    readings = [found.best["stepwise"].measured.readings for found in wide.values()]
+    carried = [final(one, "stepwise") for one in wide.values()]
+    readings = [one.best["stepwise"].measured.readings for one in wide.values()]
     for place, name in enumerate(wide):
         rows.append((f"{name}: tuples a second", "", f"{carried[place]:.0f}"))
     for i in (1, 2):

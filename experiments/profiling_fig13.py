@@ -6,10 +6,11 @@ Claims: 6000 a second take 4 machines, and Stela 8; up to 57.1 % fewer machines 
 Rule: what Stela carries on 8 machines, stepwise carries on 4; and of all that Stela carries on some
 number of machines, nothing takes stepwise more machines, or is not carried at all."""
 
+from functools import partial
 from typing import Any
 
 from lab import Finding, Lab
-from profiled import ENGINES, NOTES, all_told, applications, final, profiled
+from profiled import ENGINES, NOTES, all_told, applications, at_once, final, profiled
 
 __all__ = ["ENGINES", "NOTES"]
 MACHINES = (2, 4, 6, 8, 10, 12, 14)
@@ -23,7 +24,9 @@ def machines_for(target: float, carried: dict[int, float]) -> int | None:
 
 def run(lab: Lab) -> Finding:
     """Both methods on all numbers of machines."""
-    found = {n: profiled(lab, applications()["wc"], n, TWO) for n in MACHINES}
+    count = applications()["wc"]
+    all_of = at_once({str(n): partial(profiled, lab, count, n, TWO) for n in MACHINES})
+    found = {int(n): of for n, of in all_of.items()}
     carried = {m: {n: final(of, m) for n, of in found.items()} for m in TWO}
     rows, saved = [], []
     for rate in carried["stela"].values():
@@ -50,5 +53,5 @@ def run(lab: Lab) -> Finding:
         axis.grid(alpha=0.3)
         axis.legend()
 
-    figures = {"carried": carried, "rounds": all_told({str(n): of for n, of in found.items()})}
+    figures = {"carried": carried, "rounds": all_told(all_of)}
     return Finding(figures, rows, verdict, bool(holds), draw)

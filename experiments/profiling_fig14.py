@@ -9,10 +9,11 @@ Rule: 700 ms carry at most 3 % more than 500, and 300 ms no more than 500 by Wel
 slice 0.5 the start and the end are below those of 0.3 for sure, and with 0.1 the start is no lower;
 k 3 takes no more rounds than 2, and 1.5 no fewer."""
 
+from functools import partial
 from typing import Any
 
 from lab import Finding, Lab
-from profiled import ENGINES, all_told, applications, final, profiled, rates
+from profiled import ENGINES, all_told, applications, at_once, final, profiled, rates
 from profiled import NOTES as OF_ALL
 
 from sojourn.cli.profile_view import boxes
@@ -39,10 +40,12 @@ VARIED: dict[str, tuple[str, Any]] = {
 def run(lab: Lab) -> Finding:
     """The default, and each parameter by itself."""
     made = applications()["tsa"]
-    found = {
-        name: profiled(lab, made, MACHINES, ("stepwise",), UNDER_WAY, **{key: value})
-        for name, (key, value) in VARIED.items()
-    }
+    found = at_once(
+        {
+            name: partial(profiled, lab, made, MACHINES, ("stepwise",), UNDER_WAY, **{key: value})
+            for name, (key, value) in VARIED.items()
+        }
+    )
     plain = found["default"]
     first = {name: of.tried("stepwise")[0].measured.readings for name, of in found.items()}
     last = {name: of.best["stepwise"].measured.readings for name, of in found.items()}
