@@ -225,7 +225,7 @@ def draw_rounds(found: Mapping[str, "Profiling"], path: Path) -> None:
     _saved(figure, path)
 
 
-def boxes(axis: Any, profiling: "Profiling") -> None:
+def boxes(axis: Any, profiling: "Profiling", legend: bool = True) -> None:
     """Boxes of the readings of every round that tries a parallelism."""
     methods = list(profiling.rounds)
     wide = 0.8 / len(methods)
@@ -249,7 +249,8 @@ def boxes(axis: Any, profiling: "Profiling") -> None:
     most = max(len(profiling.tried(name)) for name in methods)
     axis.set(xlabel="round", ylabel="tuples a second", xticks=range(1, most + 1), ylim=(0, None))
     axis.grid(alpha=0.3)
-    axis.legend()
+    if legend:
+        axis.legend(loc="lower right", fontsize="small")
 
 
 def draw_required(found: Mapping[int, "Profiling"], path: Path) -> None:

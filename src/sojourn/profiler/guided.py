@@ -48,19 +48,21 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
         this = Best(now, seen)
         best = this if more or best is None else best
         met = _better(this, met, limits)
-        starved = not short_of_time(seen, limits)
         then: Parallelism | None = None
-        if more or (starved and last != "sources"):
+        if more:
             then, why = _next(now, seen, features, shape, target, limits)
             if then is not None:
                 then = replace(then, processors=capped(then.processors, limits.most))
                 then = None if then == now else then
+        elif last != "sources" and not short_of_time(seen, limits):
+            then = more_sources(best.parallelism)
+            why = "so sources may be in short supply, with the best so far"
         else:
             why = "so nothing is in short supply any more"
         yield Verdict(more, f"{'more' if more else 'no more'} is carried; {why}")
         if then is None:
             break
-        last = "sources" if then.parts != now.parts else "operators"
+        last = "sources" if then.parts != best.parallelism.parts else "operators"
         now = then
     assert best is not None
     for number in range(_THROTTLES):
@@ -146,5 +148,9 @@ def _next(
         if then == dict(now.processors):
             then = {n: k + (n in busy) for n, k in now.processors.items()}
         return replace(now, processors=then), f"{', '.join(busy)} without time to spare"
-    parts = {name: 2 * count for name, count in now.parts.items()}
-    return replace(now, parts=parts), "nobody is busy, so sources are in short supply"
+    return more_sources(now), "nobody is busy, so sources are in short supply"
+
+
+def more_sources(now: Parallelism) -> Parallelism:
+    """The same, with twice the tasks of sources."""
+    return replace(now, parts={name: 2 * count for name, count in now.parts.items()})
