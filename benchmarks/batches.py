@@ -88,6 +88,7 @@ def forget_all(of: DataFrame, _number: int) -> None:
 @contextmanager
 def cluster(machines: int) -> Iterator[SparkSession]:
     """A session on as many machines with one slot each."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     with tempfile.TemporaryDirectory() as folder, StandaloneCluster(Path(folder)) as made:
         for _ in range(machines):
             made.add(1)

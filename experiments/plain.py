@@ -3,10 +3,12 @@ of `sojourn.attach`. Rows come by a trace: a rate from each of some seconds on. 
 was meant to come, so how late its result is can be told."""
 
 import bisect
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
@@ -107,7 +109,8 @@ class RowsReader(DataSourceStreamReader):
 def rows(
     spark: SparkSession, trace: str, began_s: float, partitions: int, most: int | None = None
 ) -> DataFrame:
-    """A stream of rows by a trace."""
+    """A stream of rows by a trace. Machines of the cluster do not have this file."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
     spark.dataSource.register(Rows)
     reader = spark.readStream.format("trace").option("trace", trace).option("began", began_s)
     reader = reader.option("partitions", partitions)

@@ -2,6 +2,7 @@
 load, no row is lost, and faults are told and change nothing."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -45,16 +46,20 @@ if __name__ == "__main__":
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     began_s = time.time()
-    stream = rows(spark, {trace!r}, began_s, 4, 400)
-    slowly = stream.select(udf(slow, "bigint")(col("number")).alias("number"))
-    start = slowly.writeStream.foreachBatch(kept).option("checkpointLocation", {checkpoint!r}).start
+
+    def start(trace):
+        stream = rows(spark, trace, began_s, 4, 400)
+        slowly = stream.select(udf(slow, "bigint")(col("number")).alias("number"))
+        writer = slowly.writeStream.foreachBatch(kept)
+        return writer.option("checkpointLocation", {checkpoint!r}).start()
+
 {body}
     query.stop()
     spark.stop()
 """
 
 
-def driven(tmp_path: Path, url: str, trace: str, body: str, **confs: str) -> str:
+def driven(tmp_path: Path, url: str, body: str, **confs: str) -> str:
     """What a driver says that runs a query and does something with it."""
     out = tmp_path / "out"
     out.mkdir()
@@ -65,13 +70,17 @@ def driven(tmp_path: Path, url: str, trace: str, body: str, **confs: str) -> str
             out=str(out),
             checkpoint=str(tmp_path / "checkpoint"),
             url=url,
-            trace=trace,
             confs=confs,
             body="\n".join(f"    {line}" for line in body.strip("\n").split("\n")),
         )
     )
     done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, str(script)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -88,21 +97,22 @@ def every_row_once(tmp_path: Path) -> int:
     return len(kept)
 
 
-def test_executors_follow_the_load_and_no_row_is_lost(tmp_path: Path) -> None:
+def test_executors_follow_the_load_over_a_restart_and_no_row_is_lost(tmp_path: Path) -> None:
     body = f"""
-query = start()
-with sj.attach(spark, query, max_latency="4s", period="2s", max_executors=3,
+query = start("0:20")
+with sj.attach(spark, query, max_latency="6s", period="2s", max_executors=3,
                journal={str(tmp_path / "journal.jsonl")!r}) as attached:
     await_executors(attached, 1)
-    print("at", time.time() - began_s)
+    query.stop()
+    query = start(f"0:20,{{time.time() - began_s:.1f}}:600")
     await_executors(attached, 3)
 """
     with StandaloneCluster(tmp_path) as cluster:
         for _ in range(3):
             cluster.add(1)
-        said = driven(tmp_path, cluster.url, "0:40,30:500", body)
+        said = driven(tmp_path, cluster.url, body)
     assert re.findall(r"executors (\d)", said) == ["1", "3"]
-    assert every_row_once(tmp_path) > 1000
+    assert every_row_once(tmp_path) > 400
     header, periods = journal.read(tmp_path / "journal.jsonl")
     every = list(journal.replay(periods, header.wish))
     assert all(then.decision == again for then, again in every)

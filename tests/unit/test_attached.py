@@ -122,6 +122,7 @@ def test_counters_that_go_back_and_single_batches_say_nothing() -> None:
 def test_a_period_counts_from_the_batch_before_it() -> None:
     batches = behind(6)
     assert [one.number for one in since(batches, batches[3].time_s)] == [2, 3, 4, 5]
+    assert [one.number for one in since(batches, batches[3].end_s)] == [2, 3, 4, 5]
     assert since(batches, batches[5].end_s + 1) == []
 
 
@@ -451,6 +452,8 @@ def test_the_newest_idle_executors_are_given_back(tmp_path: Path) -> None:
     every = {n: replace(e, since_s=float(n), running=int(n == "2")) for n, e in every.items()}
     assert found._apply(2, every) == (True, "gave back 1")
     assert given.gone == ["1"]
+    assert found._apply(2, every) == (False, "1 still leaving")
+    assert found._apply(1, every) == (True, "gave back 0")
 
 
 def test_a_restart_of_the_query_begins_anew(tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ class Attached:
         self.periods: deque[Period] = deque(maxlen=_PERIODS)
         self.memory = Memory()
         self.number = 0
+        self.leaving: set[str] = set()  # executors that were given back, until they are gone
         self.asked: int | None = None
         self.asked_s = 0.0
         self.ticked_s = clock()
@@ -301,10 +302,16 @@ class Attached:
                 self.scaling.ask(wanted)
             self._note_asked(wanted)
             return False, ""
-        newest = sorted(executors.values(), key=lambda e: (e.running, -e.since_s))
         self.scaling.ask(wanted)  # so that nobody replaces them
         self._note_asked(wanted)
-        gone = self.scaling.give_back([e.name for e in newest[: have - wanted]])
+        self.leaving &= executors.keys()
+        stay = [e for e in executors.values() if e.name not in self.leaving]
+        stay.sort(key=lambda e: (e.running, -e.since_s))
+        names = [e.name for e in stay[: len(stay) - wanted]]
+        if not names:
+            return False, f"{', '.join(sorted(self.leaving))} still leaving"
+        gone = self.scaling.give_back(names)
+        self.leaving.update(gone)
         return bool(gone), f"gave back {', '.join(gone)}" if gone else "all are busy; later"
 
     def _note_asked(self, executors: int) -> None:

@@ -154,6 +154,6 @@ def _behind(one: Batch, units: Sequence[float | None]) -> float:
 
 
 def since(batches: Sequence[Batch], time_s: float) -> list[Batch]:
-    """Those that began at or after a time, and the one before, from which they are counted."""
-    later = [place for place, one in enumerate(batches) if one.time_s >= time_s]
+    """Those that were done at or after a time, and the one before, from which they are counted."""
+    later = [place for place, one in enumerate(batches) if one.end_s >= time_s]
     return list(batches[max(0, later[0] - 1) :]) if later else []
