@@ -14,7 +14,7 @@ import typer
 
 from sojourn.errors import InputError
 
-_PAPERS = ("drs_", "elasticutor_", "icdcs_", "profiling_")
+_PAPERS = ("drs_", "elasticutor_", "icdcs_", "profiling_", "provisioning_")
 
 
 def experiment(
