@@ -325,6 +325,53 @@ def test_a_task_measures_its_link_or_says_why_not(target: probes.Target) -> None
     assert "hung up" in stranger.failed[2]
 
 
+class Driver:
+    """A driver's context, and Java behind it, that knows more executors each time it is asked."""
+
+    master = "spark://m:7077"
+
+    def __init__(self, *executors: int, **conf: str) -> None:
+        self.executors, self.conf = list(executors), conf
+        self._jsc = self.sparkContext = self
+
+    def sc(self) -> "Driver":
+        return self
+
+    statusTracker = resourceProfileManager = getConf = sc  # noqa: N815
+
+    def getExecutorInfos(self) -> list[None]:  # noqa: N802
+        found = self.executors.pop(0) if len(self.executors) > 1 else self.executors[0]
+        return [None] * (1 + found)
+
+    def defaultResourceProfile(self) -> str:  # noqa: N802
+        return "default"
+
+    def maxNumConcurrentTasks(self, profile: str) -> int:  # noqa: N802
+        assert profile == "default"
+        return 7
+
+    def get(self, key: str, default: str) -> str:
+        return self.conf.get(key.rpartition(".")[2], default)
+
+
+def test_machines_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_LOOK_S", "_SETTLED_S"):
+        monkeypatch.setattr(cluster, name, 0.0)
+    driver = Driver(0, 1, 3)
+    assert cluster.await_slots(driver, 3) == 7
+    assert driver.executors == [3]
+    assert cluster.await_slots(Driver(0, 1, 2), None) == 7
+    monkeypatch.setattr(cluster, "_MOST_S", 0.0)
+    for wanted, least in ((None, 2), (5, 5)):
+        with pytest.raises(InputError, match=f"at least {least} executors to be measured; has 1"):
+            cluster.await_slots(Driver(1), wanted)
+
+
+def test_executors_that_come_and_go_are_refused() -> None:
+    with pytest.raises(InputError, match="set it to false"):
+        cluster.measured(Driver(2, enabled="true"), SHORT, None, lambda _: None)
+
+
 def test_what_a_proxy_did_is_told_from_its_own_notes() -> None:
     passed = [Packet(2, 0, 0.03), Packet(0, 0, 0.01), Packet(1, 0, None), Packet(3, 0, 0.015)]
     found = fig2.done(passed, 100_000)

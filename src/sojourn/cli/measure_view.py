@@ -143,7 +143,8 @@ def draw_jitter(axes: Any, links: Sequence[Link]) -> None:
         axes.plot(at, [of.largest_s * 1e3 for _, of in found], "_", color=color, markersize=16)
     axes.plot([], [], "_", color="grey", markersize=16, label="largest")
     axes.set_xticks(range(len(senders)), senders)
-    axes.set(xlabel="sender", ylabel="jitter, ms", yscale="log", xlim=(-0.5, len(senders) - 0.5))
+    wide = max(1, len(senders)) - 0.5
+    axes.set(xlabel="sender", ylabel="jitter, ms", yscale="log", xlim=(-0.5, wide))
     axes.grid(alpha=0.3)
     axes.legend()
 
