@@ -146,15 +146,15 @@ class Proxy:
         far = socket.create_connection(self.target)
         for each in (near, far):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stamp(each)
             self.sockets.append(each)
         self.ways[near], self.ways[far] = _Way(near, far, True), _Way(far, near, False)
 
     def _chunk(self, way: _Way) -> None:
-        came_ns = time.time_ns()
         try:
-            data = way.source.recv(_CHUNK)
+            data, came_ns = received(way.source, _CHUNK)
         except ConnectionError:
-            data = b""
+            data, came_ns = b"", time.time_ns()
         due_ns = came_ns + round(self.weather.delayed_s(self.of_tcp) * 1e9)
         way.due_ns = max(way.due_ns, due_ns)
         if not data:

@@ -64,10 +64,10 @@ def stamp(of: socket.socket) -> None:
     of.setsockopt(socket.SOL_SOCKET, _STAMP_NS, 1)
 
 
-def received(of: socket.socket) -> tuple[bytes, int]:
+def received(of: socket.socket, most: int = 2048) -> tuple[bytes, int]:
     """A packet, and when the kernel got it, in ns of the wall clock. That this process had to wait
     for a CPU does not count."""
-    data, told, _, _ = of.recvmsg(2048, socket.CMSG_SPACE(_TIMESPEC.size))
+    data, told, _, _ = of.recvmsg(most, socket.CMSG_SPACE(_TIMESPEC.size))
     for level, kind, value in told:
         if (level, kind) == (socket.SOL_SOCKET, _STAMP_NS):
             seconds, ns = _TIMESPEC.unpack(value)
