@@ -46,8 +46,8 @@ def measured(
     addresses = _job(context, slots, _tell_address)
     names, token = named(addresses), new_token()
     order = turns(len(names))
-    turn_s = format_duration(plan.total_s)
-    tell(f"{len(names)} machines, {len(order)} turns of about {turn_s}")
+    least = format_duration(plan.total_s)
+    tell(f"{len(names)} machines, {len(order)} turns of at least {least}")
     began_s = time.monotonic()
     parts: list[tuple[float, Part]] = []
     places = list(names)
@@ -152,7 +152,6 @@ class TakePart:
         context = BarrierTaskContext.get()
         slots = [info.address for info in context.getTaskInfos()]
         mine = slots[context.partitionId()]
-        context.barrier()
         rates = capacity(self.plan.seconds)
         if slots.index(mine) != context.partitionId():
             context.allGather("")

@@ -32,7 +32,7 @@ class Plan:
 
     @property
     def total_s(self) -> float:
-        """How long a link and the capacity take, one after the other, if no packet is lost."""
+        """How long a link and the capacity take, one after the other, at least."""
         return (len(RATES_BPS) + 3) * self.seconds
 
 
