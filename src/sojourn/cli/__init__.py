@@ -10,6 +10,7 @@ from sojourn import __version__
 from sojourn.cli.conf import conf
 from sojourn.cli.doctor import doctor
 from sojourn.cli.experiment import experiment
+from sojourn.cli.measure import measure
 from sojourn.cli.plan import plan
 from sojourn.cli.profile import profile
 from sojourn.cli.replay import replay
@@ -48,6 +49,7 @@ app.command()(plan)
 app.command()(profile)
 app.command()(replay)
 app.command()(watch)
+app.command()(measure)
 app.command()(experiment)
 app.command()(conf)
 app.command()(doctor)
