@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import socket
 import threading
 from dataclasses import asdict
@@ -105,6 +106,8 @@ def _serve(address: str) -> None:
         host = socket.gethostname() if host == "0.0.0.0" else host  # that is no address to go to
         typer.echo(f"sojourn measure --to {host}:{port} --token {token.hex()}")
         _tell("type this on the other machine; Ctrl-C ends this one")
+        # A shell has commands in the background ignore Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
 
