@@ -55,7 +55,7 @@ def run(lab: Lab) -> Finding:
     def draw(figure: Any) -> None:
         places = figure.subplots(2, 3).flat
         for axis, (name, of) in zip(places, {**deep, **wide}.items(), strict=True):
-            boxes(axis, of)
+            boxes(axis, of, legend=False)
             axis.set_title(name, fontsize=9)
 
     return Finding(all_told({**deep, **wide}), rows, verdict, all(good), draw)
