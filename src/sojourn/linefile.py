@@ -2,13 +2,17 @@
 stay beside it. Journals are such files."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
+
+import msgspec
 
 from sojourn.errors import InputError
 
 MAX_BYTES = 64 << 20
 MAX_PARTS = 10
+T = TypeVar("T")
 
 
 def check_new(path: Path) -> None:
@@ -89,3 +93,15 @@ def parts_of(path: Path) -> list[Path]:
     if path.exists() or not parts:
         parts.append(path)
     return parts
+
+
+def lines_of(path: Path, kind: type[T]) -> Iterator[T]:
+    """The lines of a file behind its first. A last line that was cut short is left out."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if number == 1 or not line.endswith(b"\n"):
+                continue
+            try:
+                yield msgspec.json.decode(line, type=kind)
+            except msgspec.MsgspecError as error:
+                raise InputError(f"{path}, line {number}: {error}") from None

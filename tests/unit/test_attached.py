@@ -13,7 +13,7 @@ import pytest
 from sojourn.attached import journal
 from sojourn.attached import status as st
 from sojourn.attached.decide import Decision, Memory, Wish, decided
-from sojourn.attached.loop import Attached
+from sojourn.attached.loop import Attached, _Ended
 from sojourn.attached.progress import Batch, batch, coming, since
 from sojourn.attached.seen import Seen, done_by, jobs_of, rated
 from sojourn.errors import InputError
@@ -480,3 +480,14 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_a_decision_without_a_model_goes_by_rates() -> None:
     assert isinstance(decided(seen(100, batches=None), Memory(), WISH), Decision)
+
+
+def test_the_end_of_a_run_is_in_the_journal_once(tmp_path: Path) -> None:
+    found, *_, clock = attached(tmp_path)
+    hear(found, overloaded(0, 6))
+    found.heard.put(_Ended("query", None))
+    found.heard.put(_Ended("another", "failed"))
+    clock.now_s += 6
+    assert "the query has ended; its executors stay" in found.tick().note
+    clock.now_s += 6
+    assert "ended" not in found.tick().note

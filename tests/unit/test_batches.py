@@ -55,18 +55,6 @@ def test_the_steady_batch_is_where_batches_end(rate: float, slots: int, trigger_
         assert last[-1] == pytest.approx(steady.batch_s, rel=1e-3)
 
 
-def test_the_fewest_slots_for_a_latency() -> None:
-    slots = QUERY.slots_for(2000, 1.5, 20)
-    assert slots is not None
-    found = QUERY.steady(2000, slots)
-    assert found is not None
-    assert found.worst_s <= 1.5
-    fewer = QUERY.steady(2000, slots - 1)
-    assert fewer is None or fewer.worst_s > 1.5
-    assert QUERY.slots_for(2000, 0.1, 20) is None
-    assert QUERY.slots_for(1e6, 10, 20) is None
-
-
 def test_what_batches_cost_is_found_from_what_they_did() -> None:
     draw = random.Random(1)
     ran = []

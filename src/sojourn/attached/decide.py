@@ -12,6 +12,7 @@ from sojourn.provisioning.mended import Options, mended, predicted
 from sojourn.provisioning.printed import printed
 from sojourn.provisioning.rates import Known, Rates
 from sojourn.queueing.batches import Steady
+from sojourn.units import format_rate
 
 POLICIES = ("model", "mended", "printed")
 _HEADROOM = 0.15  # of the longest latency, which a change leaves unused
@@ -151,13 +152,13 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
     assert batches is not None
     inputs = (*memory.known.inputs, (rates.time_s, rates.input))[-5:]
     memory = replace(memory, known=replace(memory.known, inputs=inputs))
-    load, words = rates.input, f"{rates.input:.4g} rows/s come"
+    load, words = rates.input, f"{format_rate(rates.input)} rows/s come"
     later = predicted(inputs, options.period_s + options.start_s) if options.predict else None
     if later is not None and later > load:
-        load, words = later, f"{words}, {later:.4g}/s soon"
+        load, words = later, f"{words}, {format_rate(later)}/s soon"
     if rates.waiting > 0:
         load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
-        words = f"{words}, {rates.waiting:.4g} wait"
+        words = f"{words}, {format_rate(rates.waiting)} wait"
     target_s = None if wish.max_latency_s is None else (1 - _HEADROOM) * wish.max_latency_s
     most = useful_executors(seen)
     for count in range(1, most + 1):

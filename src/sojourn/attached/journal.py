@@ -11,7 +11,7 @@ import msgspec
 from sojourn.attached.decide import Decision, Memory, Wish, decided
 from sojourn.attached.seen import Seen
 from sojourn.errors import InputError
-from sojourn.linefile import LineFile, parts_of
+from sojourn.linefile import LineFile, lines_of, parts_of
 
 FORMAT = 1
 
@@ -74,18 +74,7 @@ def read(path: Path) -> tuple[Header, Iterator[Period]]:
         raise InputError(
             f"{path}: has journal format {header.sojourn_attached}; this version reads {FORMAT}"
         )
-    return header, (period for part in parts for period in _periods(part))
-
-
-def _periods(path: Path) -> Iterator[Period]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if number == 1 or not line.endswith(b"\n"):
-                continue
-            try:
-                yield msgspec.json.decode(line, type=Period)
-            except msgspec.MsgspecError as error:
-                raise InputError(f"{path}, line {number}: {error}") from None
+    return header, (period for part in parts for period in lines_of(part, Period))
 
 
 def replay(

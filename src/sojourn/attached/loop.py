@@ -136,6 +136,7 @@ class Attached:
         self.periods: deque[Period] = deque(maxlen=_PERIODS)
         self.memory = Memory()
         self.number = 0
+        self.news = ""  # that a run has ended, for the next period
         self.leaving: set[str] = set()  # executors that were given back, until they are gone
         self.asked: int | None = None
         self.asked_s = 0.0
@@ -203,7 +204,7 @@ class Attached:
         if isinstance(told, _Ended):
             if told.query == self.query:
                 how = "failed" if told.error else "ended"
-                _log.info("query %s has %s; its executors stay until it goes on", told.query, how)
+                self.news = f"the query has {how}; its executors stay until it goes on"
             return
         one = batch(told)
         if self.query is None:
@@ -228,7 +229,10 @@ class Attached:
             if told is not None:
                 self._hear(told)
         executors = st.executors(self.status)
-        trigger_s, until_s = self._trigger_s(), self._held_until_s()
+        kind, trigger_s = self._trigger()
+        until_s = None
+        if kind == "RealTimeTrigger" and self.observer.batches:  # slots are held until then
+            until_s = self.observer.batches[-1].end_s + trigger_s
         seen = self.observer.seen(now_s, before_s, executors, self.asked, trigger_s, until_s)
         memory = self.memory
         decision = decided(seen, memory, self.wish)
@@ -236,9 +240,11 @@ class Attached:
         applied, note = False, ""
         if decision.executors is not None and not self.advise:
             applied, note = self._apply(decision.executors, executors)
-        late = self._late(now_s, len(executors))
+        words = [self.news, note or self._late(now_s, len(executors))]
+        self.news = ""
         self.number += 1
-        period = Period(self.number, seen, memory, decision, applied, note or late)
+        note = "; ".join(filter(None, words))
+        period = Period(self.number, seen, memory, decision, applied, note)
         self._tell(period)
         return period
 
@@ -277,16 +283,6 @@ class Attached:
         if kind == "RealTimeTrigger":
             return kind, trigger.batchDurationMs() / 1e3
         return kind, trigger.intervalMs() / 1e3 if kind == "ProcessingTimeTrigger" else 0.0
-
-    def _trigger_s(self) -> float:
-        return self._trigger()[1]
-
-    def _held_until_s(self) -> float | None:
-        """In real-time mode, when the batch under way ends."""
-        kind, seconds = self._trigger()
-        if kind != "RealTimeTrigger" or not self.observer.batches:
-            return None
-        return self.observer.batches[-1].end_s + seconds
 
     def _apply(self, wanted: int, executors: Mapping[str, st.Executor]) -> tuple[bool, str]:
         """Ask for executors, or let some go: the last that came first."""

@@ -36,4 +36,4 @@ def _batch(
     stages = st.ran(status, sorted({s for job in jobs for s in job["stageIds"]}))
     rows = max((stage.rows for stage in stages), default=0.0)
     took_s = max(0.0, max(ended) - min(begun))
-    return Batch(query, run, number, min(begun), took_s, rows, rows / took_s if took_s else 0.0)
+    return Batch(query, run, number, min(begun), took_s, rows)

@@ -29,8 +29,8 @@ class Offsets:
 
 @dataclass(frozen=True)
 class Batch:
-    """A finished batch: when it began, how long it took, its rows, and how many rows a second were
-    taken. `offsets` are those of sources that report them, `reports` tells whether all do."""
+    """A finished batch: when it began, how long it took, and its rows. `offsets` are those of its
+    sources, None where one does not report them."""
 
     query: str
     run: str
@@ -38,9 +38,7 @@ class Batch:
     time_s: float
     took_s: float
     rows: float
-    taken: float
     offsets: tuple[Offsets | None, ...] = ()
-    name: str | None = None
 
     @property
     def end_s(self) -> float:
@@ -54,7 +52,6 @@ def batch(progress: str | Mapping[str, Any]) -> Batch:
     durations = of.get("durationMs") or {}
     took_ms = durations.get("triggerExecution", of.get("batchDuration", 0))
     began = datetime.fromisoformat(of["timestamp"].replace("Z", "+00:00"))
-    rate = of.get("inputRowsPerSecond")
     sources = of.get("sources") or []
     return Batch(
         query=of["id"],
@@ -63,9 +60,7 @@ def batch(progress: str | Mapping[str, Any]) -> Batch:
         time_s=began.timestamp(),
         took_s=took_ms / 1e3,
         rows=float(of.get("numInputRows") or 0),
-        taken=float(rate) if isinstance(rate, int | float) else math.nan,
         offsets=tuple(_offsets(source) for source in sources),
-        name=of.get("name"),
     )
 
 

@@ -136,7 +136,6 @@ class Rest:
                 f"{address}: must be the UI of a Spark driver; it knows no application"
             )
         self.application = found[0]["id"]
-        self.attempt = found[0]["attempts"][-1]
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         """Those that are there."""

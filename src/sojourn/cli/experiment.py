@@ -92,14 +92,19 @@ def experiment(
         typer.echo(json.dumps(results, indent=2))
 
 
-def _check_writable(out: Path, table: Path | None) -> None:
-    """Refuse, before the work, an output that could not be written after it."""
+def make_directory(out: Path) -> None:
+    """Make a directory for what comes out, or refuse one that cannot be written to."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out {out}: cannot be a directory: {error.strerror}") from None
     if not os.access(out, os.W_OK):
         raise InputError(f"--out {out}: is not writable; give another directory")
+
+
+def _check_writable(out: Path, table: Path | None) -> None:
+    """Refuse, before the work, an output that could not be written after it."""
+    make_directory(out)
     if table is None:
         return
     if not table.parent.is_dir():

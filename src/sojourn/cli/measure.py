@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import signal
 import socket
 import threading
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sojourn.cli.experiment import make_directory
 from sojourn.errors import InputError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def measure(
         _serve(serve)
         return
     if out is not None:
-        _make(out)
+        make_directory(out)
     plan = Plan(seconds)
     if master is not None:
         report = _between_machines(master, machines, plan)
@@ -80,15 +80,6 @@ def _check(
             f"--master {master}: must have several machines; this is one process; use spark://…, "
             "yarn or k8s://…"
         )
-
-
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {out}: cannot be a directory: {error.strerror}") from None
-    if not os.access(out, os.W_OK):
-        raise InputError(f"--out {out}: is not writable; give another directory")
 
 
 def _tell(what: str) -> None:

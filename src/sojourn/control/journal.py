@@ -13,7 +13,7 @@ import msgspec
 from sojourn.control.controller import Controller, Record, Shape
 from sojourn.control.situation import Decision
 from sojourn.errors import InputError
-from sojourn.linefile import MAX_BYTES, LineFile, parts_of
+from sojourn.linefile import MAX_BYTES, LineFile, lines_of, parts_of
 
 FORMAT = 1
 # The memory between ticks mostly covers this many intervals. What is not tried again, and patterns,
@@ -58,7 +58,7 @@ def read_journal(path: Path) -> tuple[Shape, Iterator[Record]]:
                 f"{shapes[-1].name!r}; got another, or an older form of it, {shape.name!r}; move "
                 "it away"
             )
-    return shapes[-1], (record for part in parts for record in _records(part))
+    return shapes[-1], (record for part in parts for record in lines_of(part, Record))
 
 
 def _read_shape(path: Path) -> Shape:
@@ -76,17 +76,6 @@ def _read_shape(path: Path) -> Shape:
             f"{path}: has journal format {header.sojourn_journal}; this version reads {FORMAT}"
         )
     return header.shape
-
-
-def _records(path: Path) -> Iterator[Record]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if number == 1 or not line.endswith(b"\n"):
-                continue
-            try:
-                yield msgspec.json.decode(line, type=Record)
-            except msgspec.MsgspecError as error:
-                raise InputError(f"{path}, line {number}: {error}") from None
 
 
 @dataclass(frozen=True)

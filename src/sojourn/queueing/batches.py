@@ -85,14 +85,6 @@ class Batches:
         batch_s = empty_s / (1 - load)
         return Steady(batch_s, batch_s, rate * batch_s)
 
-    def slots_for(self, rate: float, worst_s: float, most: int) -> int | None:
-        """The fewest slots with which no row takes longer; None if that cannot be had."""
-        for slots in range(1, min(most, self.tasks) + 1):
-            found = self.steady(rate, slots)
-            if found is not None and found.worst_s <= worst_s:
-                return slots
-        return None
-
 
 @dataclass(frozen=True)
 class Ran:
