@@ -5,9 +5,10 @@ Every operator is a station that has so much work for each source tuple as the f
 that were computing, the cores would bound what is carried, so the start has as many tasks as that
 takes. Once nearly that is carried, no further task can win. Until then, what is measured tells what
 is in short supply. If tuples take longer than they must, cores are full, but not evenly: with twice
-the tasks, machines share the work more evenly. Else the operators without time to spare need tasks,
-as many as twice the load takes. If nobody is busy, sources are in short supply; but where tuples
-wait for longer than they may, the busiest operators are, as they get their tuples in bursts."""
+the tasks of operators that have little time to spare, machines share the work more evenly. Else the
+operators without time to spare need tasks, as many as twice the load takes. If nobody is busy,
+sources are in short supply; but where tuples wait for longer than they may, the busiest operators
+are, as they get their tuples in bursts."""
 
 import math
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ STEP = "model"
 _BUSY = 0.85  # of its time: it has none to spare
 _CROWDED = 1.25  # times what tuples take at least, on average over the work: cores are full
 _MORE = 2.0  # times the load, where cores are not full
+_WORKING = 0.75  # of its time: below that it has enough tasks, however full the cores
 _AMONG = 0.8  # of the busiest one's time: it is among the busiest
 _NEAR = 0.97, 1.05  # of what the cores could carry; more is carried where operators wait
 _ROUNDS = 12
@@ -137,7 +139,8 @@ def _next(
     if single:
         return None, f"{single[0]} has one task, and no time to spare"
     if busy and times > _CROWDED:
-        then = {n: k * (1 if n in shape.single else 2) for n, k in now.processors.items()}
+        working = set(busiest(seen, _WORKING)) - set(shape.single)
+        then = {n: k * (2 if n in working else 1) for n, k in now.processors.items()}
         why = f"tuples take {times:.2f} times what they must: the cores are full, if unevenly"
         return replace(now, processors=then), why
     if busy:
