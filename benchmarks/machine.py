@@ -1,56 +1,22 @@
 """What benchmarks measure with: sojourns in seconds whose CPU nobody stole, and what the processes
 of a session use."""
 
-import math
 import os
 import statistics
-import threading
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 from sojourn.wiring import Running
 
-STOLEN = 0.05  # a second with more of the CPU stolen than this says nothing about latency
+sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
 
+from stolen import STOLEN, Steal
 
-class Steal(threading.Thread):
-    """Notes for every second, by the steady clock, what share of the CPU others have stolen."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.shares: list[tuple[float, float, float]] = []
-        self.ended = threading.Event()
-
-    def __enter__(self) -> "Steal":
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-        self.join()
-
-    def run(self) -> None:
-        """Until left."""
-        began, before = time.monotonic(), _cpu_ticks()
-        while not self.ended.wait(1.0):
-            now, ticks = time.monotonic(), _cpu_ticks()
-            total = sum(ticks) - sum(before)
-            self.shares.append((began, now, (ticks[7] - before[7]) / max(total, 1)))
-            began, before = now, ticks
-
-    def was_clean(self, since_s: float, until_s: float = math.inf) -> bool:
-        """Whether little was stolen in every second since then, the running one included, or until
-        some time."""
-        shares = [share for began, end, share in self.shares if end > since_s and began < until_s]
-        return all(share <= STOLEN for share in shares)
-
-    def told(self) -> dict[str, Any]:
-        """How many seconds count."""
-        clean = sum(share <= STOLEN for _, _, share in self.shares)
-        worst = max((share for _, _, share in self.shares), default=0.0)
-        return {"seconds": len(self.shares), "clean_seconds": clean, "most_stolen": round(worst, 3)}
+__all__ = ["STOLEN", "Steal"]
 
 
 class Watch:
@@ -87,11 +53,6 @@ class Watch:
         found = self._go_on()
         self.batch_ends.append((self.held_s, time.monotonic()))
         return found
-
-
-def _cpu_ticks() -> list[int]:
-    with open("/proc/stat", encoding="ascii") as file:
-        return [int(word) for word in file.readline().split()[1:9]]
 
 
 def sojourns(running: Running, seconds: float, steal: Steal | None = None) -> list[float]:

@@ -382,6 +382,9 @@ def tabled(results: Mapping[str, Mapping[str, Any]], path: Path) -> None:
     lines.append("")
     for name, found in results.items():
         holds = in_words(found["holds"])
-        lines.append(f"- {name}, {found['seconds']:.0f} s: {holds}. {found['verdict']}.")
+        told = f"{found['seconds']:.0f} s"
+        if (stolen := found.get("stolen")) and stolen["clean_seconds"] < stolen["seconds"]:
+            told += f", {stolen['seconds'] - stolen['clean_seconds']} with CPU stolen"
+        lines.append(f"- {name}, {told}: {holds}. {found['verdict']}.")
         lines.append(f"  ({found['notes']}.)")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

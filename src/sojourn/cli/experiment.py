@@ -60,6 +60,7 @@ def experiment(
                 _read(path)
     sys.path.insert(0, str(folder.resolve()))
     lab: Any = importlib.import_module("lab")
+    watch: Any = importlib.import_module("stolen")
     bench = lab.Lab(engine, not full)
     results = {}
     try:
@@ -73,11 +74,13 @@ def experiment(
         for name, module in modules.items():
             typer.echo(f"{name} …", err=True)
             began = time.monotonic()
-            finding = module.run(bench)
+            with watch.Steal() as steal:
+                finding = module.run(bench)
             about = {
                 "engine": engine,
                 "length": "full" if full else "quick",
                 "seconds": round(time.monotonic() - began, 1),
+                "stolen": steal.told(),
                 "notes": module.NOTES,
             }
             lab.written(finding, name, about, out)

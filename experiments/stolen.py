@@ -1,0 +1,51 @@
+"""The CPU that others on the same hardware take away while something is measured."""
+
+import math
+import threading
+import time
+from typing import Any
+
+STOLEN = 0.05  # a second with more of the CPU stolen than this says nothing about latency
+
+
+class Steal(threading.Thread):
+    """Notes for every second, by the steady clock, what share of the CPU others have stolen."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.shares: list[tuple[float, float, float]] = []
+        self.ended = threading.Event()
+
+    def __enter__(self) -> "Steal":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended.set()
+        self.join()
+
+    def run(self) -> None:
+        """Until left."""
+        began, before = time.monotonic(), _cpu_ticks()
+        while not self.ended.wait(1.0):
+            now, ticks = time.monotonic(), _cpu_ticks()
+            total = sum(ticks) - sum(before)
+            self.shares.append((began, now, (ticks[7] - before[7]) / max(total, 1)))
+            began, before = now, ticks
+
+    def was_clean(self, since_s: float, until_s: float = math.inf) -> bool:
+        """Whether little was stolen in every second since then, the running one included, or until
+        some time."""
+        shares = [share for began, end, share in self.shares if end > since_s and began < until_s]
+        return all(share <= STOLEN for share in shares)
+
+    def told(self) -> dict[str, Any]:
+        """How many seconds count."""
+        clean = sum(share <= STOLEN for _, _, share in self.shares)
+        worst = max((share for _, _, share in self.shares), default=0.0)
+        return {"seconds": len(self.shares), "clean_seconds": clean, "most_stolen": round(worst, 3)}
+
+
+def _cpu_ticks() -> list[int]:
+    with open("/proc/stat", encoding="ascii") as file:
+        return [int(word) for word in file.readline().split()[1:9]]
