@@ -29,14 +29,14 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
 
 from machine import Steal
 from parts import asked, each, ended
-from plain import rows
+from plain import awaited, resized, rows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import sojourn as sj
 from sojourn.attached import status as st
 from sojourn.attached.progress import Batch, batch
-from sojourn.attached.scaling import DriverScaling, DriverStatus
+from sojourn.attached.scaling import DriverStatus
 from sojourn.attached.seen import as_ran, jobs_of
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.queueing.batches import Ran, fitted
@@ -45,7 +45,6 @@ PARTS = ("stateless", "shuffled", "stateful", "attaching")
 FITTED, PREDICTED = (1, 2), (3, 4, 6)
 ROWS = (120, 240, 480)
 WITHIN, MOST_CPU = 0.15, 0.01
-COMES_S = 60.0
 
 
 def slow(number: int) -> int:
@@ -105,26 +104,6 @@ def cluster(machines: int) -> Iterator[SparkSession]:
         spark = builder.getOrCreate()
         yield spark
         spark.stop()
-
-
-def awaited(status: st.Status, wanted: int) -> dict[str, st.Executor]:
-    """Executors, once there are so many. Spark tells nobody when they come and go."""
-    deadline = time.monotonic() + COMES_S
-    while len(found := st.executors(status)) != wanted:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(found)} executors, not {wanted}")
-        time.sleep(0.1)
-    return found
-
-
-def resized(spark: SparkSession, wanted: int) -> dict[str, st.Executor]:
-    """Have so many executors."""
-    scaling, status = DriverScaling(spark), DriverStatus(spark)
-    have = st.executors(status)
-    scaling.ask(wanted)
-    if len(have) > wanted:
-        scaling.give_back(sorted(have, key=int)[wanted:])
-    return awaited(status, wanted)
 
 
 def batches_of(

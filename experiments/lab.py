@@ -75,6 +75,7 @@ class Lab:
 
     engine: str
     quick: bool
+    out: Path = Path("out/experiments")
     made: dict[str, Any] = field(default_factory=dict)
     spark: Any = None
     resized_s: list[float] = field(default_factory=list)  # how long each resize took on Spark

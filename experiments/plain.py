@@ -13,6 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from sojourn.attached import status as st
+from sojourn.attached.scaling import DriverScaling, DriverStatus
+
+COMES_S = 60.0
+
 
 class Trace:
     """Rates a second, each from a second on, as `0:50,20:400`. The last one is for ever; a rate of
@@ -115,3 +120,23 @@ def rows(
     reader = spark.readStream.format("trace").option("trace", trace).option("began", began_s)
     reader = reader.option("partitions", partitions)
     return (reader if most is None else reader.option("maxRows", most)).load()
+
+
+def awaited(status: st.Status, wanted: int) -> dict[str, st.Executor]:
+    """Executors, once there are so many. Spark tells nobody when they come and go."""
+    deadline = time.monotonic() + COMES_S
+    while len(found := st.executors(status)) != wanted:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(found)} executors, not {wanted}")
+        time.sleep(0.1)
+    return found
+
+
+def resized(spark: SparkSession, wanted: int) -> dict[str, st.Executor]:
+    """Have so many executors."""
+    scaling, status = DriverScaling(spark), DriverStatus(spark)
+    have = st.executors(status)
+    scaling.ask(wanted)
+    if len(have) > wanted:
+        scaling.give_back(sorted(have, key=int)[wanted:])
+    return awaited(status, wanted)

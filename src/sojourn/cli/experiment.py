@@ -61,7 +61,7 @@ def experiment(
     sys.path.insert(0, str(folder.resolve()))
     lab: Any = importlib.import_module("lab")
     watch: Any = importlib.import_module("stolen")
-    bench = lab.Lab(engine, not full)
+    bench = lab.Lab(engine, not full, out)
     results = {}
     try:
         modules = {name: importlib.import_module(name) for name in wanted}

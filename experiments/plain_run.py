@@ -1,0 +1,169 @@
+"""Runs of a plain query on a standalone cluster, in a driver of its own: rows come by a trace, and
+somebody decides how many executors there are. Rows sleep, so executors take hardly any CPU.
+
+    python experiments/plain_run.py MASTER MOST [SETTINGS]
+
+MOST executors of one slot each may be there. With SETTINGS, as JSON, Spark's own dynamic allocation
+decides; else `sojourn.attach`. Each line of standard input is a run, as JSON: `trace`, `lead_s`
+(seconds that do not count), `seconds` and `attach`, its arguments. For each, a line comes out:
+machine-seconds, from when executors' processes start to when they are gone, and how late results
+are, after when their rows were to come."""
+
+import itertools
+import json
+import math
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from plain import Trace, awaited, resized, rows
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import sojourn as sj
+from sojourn.attached.scaling import DriverStatus
+
+ROW_S = 0.010
+PARTITIONS = 6
+LOOK_S = 0.25
+DRAIN_S = 60.0  # for rows that still wait at the end
+
+
+class Machines(threading.Thread):
+    """Counts the processes of an application's executors, over and over."""
+
+    def __init__(self, application: str) -> None:
+        super().__init__(daemon=True)
+        self.mark = application.encode()
+        self.seen: list[tuple[float, int]] = []
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        """Until told."""
+        while not self.ended.wait(LOOK_S):
+            self.seen.append((time.time(), self.count()))
+
+    def count(self) -> int:
+        """As of now."""
+        found = 0
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes()
+            except OSError:  # it has just ended
+                continue
+            found += b"CoarseGrainedExecutorBackend" in line and self.mark in line
+        return found
+
+    def seconds(self, since_s: float, until_s: float) -> float:
+        """Machine-seconds between two times."""
+        at = [(when, count) for when, count in self.seen if since_s <= when <= until_s]
+        return sum(count * (b - a) for (a, count), (b, _) in itertools.pairwise(at))
+
+
+def session(master: str, most: int, settings: Mapping[str, Any]) -> SparkSession:
+    """As a user would have it."""
+    builder = SparkSession.builder.master(master).appName("plain")
+    for key, value in {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.cores": 1,
+        "spark.cores.max": most,
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.decommission.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "FATAL",
+        **settings,
+    }.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def slow(due: float) -> float:
+    """A row takes its time."""
+    time.sleep(ROW_S)
+    return due
+
+
+def ran(spark: SparkSession, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A run, and what came of it."""
+    machines = Machines(spark.sparkContext.applicationId)
+    machines.start()
+    late: list[tuple[float, float]] = []  # when a row was to come, and how much later it was done
+
+    def kept(batch: DataFrame, _number: int) -> None:
+        due = [row.due for row in batch.collect()]
+        done_s = time.time()
+        late.extend((at, done_s - at) for at in due)
+
+    began_s = time.time()
+    counted_s, end_s = began_s + spec["lead_s"], began_s + spec["lead_s"] + spec["seconds"]
+    wanted = Trace(spec["trace"]).due(end_s - began_s)
+    stream = rows(spark, spec["trace"], began_s, PARTITIONS)
+    slowly = stream.select(f.udf(slow, "double")(f.col("due")).alias("due"))
+    decisions: list[Any] = []
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as after:
+        writer = slowly.writeStream.foreachBatch(kept).trigger(processingTime="1 second")
+        query = writer.option("checkpointLocation", folder).start()
+        if "attach" in spec:
+            attached = after.enter_context(sj.attach(spark, query, **spec["attach"]))
+        query.awaitTermination(max(1, math.ceil(end_s - time.time())))
+        until_s, last = time.time(), time.monotonic() + DRAIN_S
+        while len(late) < wanted and query.isActive and time.monotonic() < last:
+            query.awaitTermination(1)
+        error = query.exception()
+        if "attach" in spec:
+            decisions = [
+                (round(p.seen.time_s - began_s, 1), p.decision.executors, p.decision.why, p.note)
+                for p in attached.periods
+            ]
+        query.stop()
+    machines.ended.set()
+    machines.join()
+    some = sorted(after_s for at, after_s in late if counted_s <= at < end_s)
+    return {
+        "machine_s": machines.seconds(counted_s, until_s),
+        "rows": len(some),
+        "done": len(late),
+        "wanted": wanted,
+        "late_s": {str(q): quantile(some, q / 100) for q in (50, 95, 99)},
+        "machines": [
+            (round(at - began_s, 2), count)
+            for place, (at, count) in enumerate(machines.seen)
+            if not place or machines.seen[place - 1][1] != count
+        ],
+        "decisions": decisions,
+        "error": None if error is None else str(error)[:300],
+    }
+
+
+def quantile(values: list[float], share: float) -> float | None:
+    """Of sorted values."""
+    return values[min(len(values) - 1, int(share * len(values)))] if values else None
+
+
+def main() -> None:
+    """All runs that are asked for."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    most, settings = int(sys.argv[2]), json.loads(sys.argv[3]) if sys.argv[3:] else {}
+    spark = session(sys.argv[1], most, settings)
+    if not settings:
+        awaited(DriverStatus(spark), most)  # a standalone cluster gives all at first
+    for line in sys.stdin:
+        if settings:
+            awaited(DriverStatus(spark), 1)
+        else:
+            resized(spark, 1)
+        print(json.dumps(ran(spark, json.loads(line))), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

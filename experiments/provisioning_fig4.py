@@ -1,0 +1,136 @@
+"""Cervino fig. 4: one small machine at a constant rate that is more than it carries, ten runs over
+two hours. A small machine has one slot; its operator sleeps for 10 ms. 120 tuples a second come,
+and what is a quarter of a second late is shed. Each run lasts 40 s.
+
+Claims: throughput remains stable from run to run; latency suffers more from outliers; neither
+follows the time of day.
+
+Rule: throughput varies by less than 5 % (standard deviation over mean, of the runs' means), the
+95th percentile of latency varies more than that, and the rank correlation of neither with the time
+is significant (5 %, ten runs). Seconds with more than 5 % of the CPU stolen are left out, and their
+share is told. With too few left, it is undecided."""
+
+import math
+import statistics
+import threading
+import time
+from typing import Any
+
+from lab import Finding, Lab
+from scipy.stats import spearmanr
+from stolen import Steal
+
+import sojourn as sj
+
+ENGINES = ("spark",)
+NOTES = (
+    "local Spark; the operator sleeps for 10 ms, so the CPU that others take shows in how late it "
+    "wakes; ten runs of 40 s over two hours, or three runs at once after another with --quick"
+)
+RATE, SERVICE_S, SHED_S = 120.0, 0.010, 0.25
+WARM_S, SECONDS = 10.0, 40
+APART_S, RUNS = 800.0, 10
+LEAST_S = 20  # clean seconds of a run that counts
+STABLE, SURE = 0.05, 0.05
+
+
+def topology() -> sj.Topology:
+    """trades → maxima → out."""
+    t = sj.Topology("stocks")
+    trades = t.source("trades", sj.sources.paced(lambda n: n, rate=RATE, shed_after=SHED_S))
+
+    def maxima(number: int) -> list[int]:
+        time.sleep(SERVICE_S)
+        return [number]
+
+    t.sink("out", sj.sinks.call(lambda _: None), t.operator("maxima", maxima, trades, processors=1))
+    return t
+
+
+def measured(lab: Lab) -> dict[str, Any]:
+    """A run, second by second."""
+    kept: list[float] = []
+    late: list[float] = []
+    shed = arrived = 0
+    with sj.start(topology(), spark=lab.session(), settings={"batch": 3600.0}) as running:
+        lab.let_pass(running, WARM_S)
+        running.engine.samples()
+        with Steal() as steal:
+            for _ in range(SECONDS):
+                began_s = time.monotonic()
+                lab.let_pass(running, 1.0)
+                found = running.engine.samples()
+                shed += found.vertices["trades"].shed
+                arrived += found.vertices["trades"].arrivals
+                if found.sojourn is None or not steal.was_clean(began_s):
+                    continue
+                kept.append(found.vertices["maxima"].served / found.vertices["maxima"].interval_s)
+                late.append(found.sojourn.p95_s)
+    return {
+        "time_s": time.time(),
+        "seconds": len(kept),
+        "throughput": statistics.fmean(kept) if kept else math.nan,
+        "p95_s": statistics.median(late) if late else math.nan,
+        "worst_s": max(late, default=math.nan),
+        "shed": shed / max(1, shed + arrived),
+        "stolen": steal.told(),
+    }
+
+
+def varies(values: list[float]) -> float:
+    """Standard deviation over mean."""
+    return statistics.stdev(values) / statistics.fmean(values)
+
+
+def run(lab: Lab) -> Finding:
+    """One after the other, far apart."""
+    runs: list[dict[str, Any]] = []
+    waits = threading.Event()
+    for number in range(3 if lab.quick else RUNS):
+        began_s = time.monotonic()
+        runs.append(measured(lab))
+        print(f"run {number + 1}: {runs[-1]}", flush=True)
+        if not lab.quick and number < RUNS - 1:
+            waits.wait(max(0.0, began_s + APART_S - time.monotonic()))
+    good = [one for one in runs if one["seconds"] >= LEAST_S]
+    enough = len(good) >= 0.8 * len(runs) and len(good) >= 3
+    figures: dict[str, Any] = {"runs": runs}
+    if not enough:
+        told = f"{len(good)} of {len(runs)} runs have {LEAST_S} seconds without stolen CPU"
+        return Finding(figures, [], told, None, lambda _: None)
+    times = [one["time_s"] for one in good]
+    through, late = ([one[what] for one in good] for what in ("throughput", "p95_s"))
+    chances = {
+        what: float(spearmanr(times, values).pvalue)
+        for what, values in (("throughput", through), ("latency", late))
+    }
+    is_stable, is_worse = varies(through) < STABLE, varies(late) > varies(through)
+    is_still = all(not chance < SURE for chance in chances.values())
+    stolen = 1 - sum(one["stolen"]["clean_seconds"] for one in runs) / (len(runs) * SECONDS)
+    rows = [
+        ("throughput varies by", "relatively stable", f"{varies(through):.1%}"),
+        ("95th percentile of latency varies by", "more", f"{varies(late):.1%}"),
+        ("worst second over the median", "outliers",
+         f"{max(one['worst_s'] for one in good) / statistics.median(late):.2f}"),
+        ("chance that neither follows the time", "no pattern",
+         f"{chances['throughput']:.2f}, {chances['latency']:.2f}"),
+        ("seconds with more than 5 % of the CPU stolen", "", f"{max(0.0, stolen):.1%}"),
+        ("shed", "", f"{statistics.fmean(one['shed'] for one in runs):.1%}"),
+    ]  # fmt: skip
+    verdict = (
+        f"throughput varies by {varies(through):.1%} and latency by {varies(late):.1%} from run to "
+        f"run; {'neither follows' if is_still else 'one follows'} the time"
+    )
+    holds = is_stable and is_worse and is_still
+
+    def draw(figure: Any) -> None:
+        above, below = figure.subplots(2, 1, sharex=True)
+        minutes = [(at - times[0]) / 60 for at in times]
+        above.plot(minutes, through, "o-")
+        above.set(ylabel="tuples a second", ylim=(0, None))
+        below.plot(minutes, [1e3 * of for of in late], "o-", label="95th percentile")
+        below.plot(minutes, [1e3 * one["worst_s"] for one in good], "x", label="worst second's")
+        below.set(xlabel="minutes", ylabel="latency, ms", ylim=(0, None))
+        below.legend()
+
+    return Finding(figures, rows, verdict, None if lab.quick else holds, draw)

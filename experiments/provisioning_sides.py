@@ -1,0 +1,283 @@
+"""Side by side on plain queries (SPARK-24815): Spark's own dynamic allocation, Cervino's algorithm
+as printed, mended, mended with each of its options, and the model of batches. Not in a paper.
+
+Four traces of 80 s, at 60 to 400 rows a second: steps, a ramp, a spike, a day. A row sleeps for 10
+ms; executors have one slot each, and there are at most six. Machine-seconds count from the start
+of an executor's process to its end, and lateness from when a row was to come to when its result is
+there. Ours decide every 5 s, as the traces are short.
+
+Spark's idle and backlog time-outs are swept on each trace. Its best are those with the lowest
+product of machine-seconds and the 95th percentile of lateness. The model is asked for that
+percentile as its longest latency: what Spark's shows, with fewer machines.
+
+Rule: five runs of each, paired by their number. On each trace, the median of the model's
+machine-seconds over Spark's is below 1, and that of its 95th percentile over Spark's is at most 1.
+All rows of all runs are there. The others are told, and not judged.
+
+Runs are kept beside the result, so an experiment that was interrupted goes on; remove
+`provisioning_sides.runs.jsonl` to begin anew."""
+
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from lab import Finding, Lab
+from stolen import Steal
+
+from sojourn.engine.spark.standalone import StandaloneCluster
+
+ENGINES = ("spark",)
+NOTES = (
+    "standalone cluster on loopback; executors of one slot, six at most; rows sleep for 10 ms; a "
+    "batch a second at most; traces of 80 s after 15 s that do not count; two runs at a time"
+)
+LEAD_S, SECONDS, MOST, RUNS, LANES = 15, 80, 6, 5, 2
+PERIOD_S = 5
+SWEEP = [(idle, backlog) for idle in (1, 3, 10) for backlog in (1, 3)]
+OURS: Mapping[str, Mapping[str, Any]] = {
+    "model": {},
+    "printed": {"policy": "printed"},
+    "mended": {"policy": "mended"},
+    "mended, predict": {"policy": "mended", "options": {"predict": True}},
+    "mended, latency": {"policy": "mended", "options": {"latency": True}},
+    "mended, idle": {"policy": "mended", "options": {"idle": True}},
+    "mended, start-up": {"policy": "mended", "options": {"start_s": 5.0}},
+}
+
+
+def written(rates: Iterable[tuple[float, float]]) -> str:
+    """A trace with its lead and its end."""
+    steps = [(LEAD_S + at, rate) for at, rate in rates]
+    every = [(0.0, steps[0][1]), *steps, (LEAD_S + SECONDS, 0.0)]
+    return ",".join(f"{at:g}:{rate:.0f}" for at, rate in every)
+
+
+def curve(of: Any, step_s: int = 4) -> str:
+    """A trace that follows a function of the share of time."""
+    return written((at, of(at / SECONDS)) for at in range(0, SECONDS, step_s))
+
+
+TRACES = {
+    "steps": written([(0, 60), (16, 200), (32, 350), (48, 150), (64, 60)]),
+    "ramp": curve(lambda x: 60 + 300 * (2 * x if x < 0.5 else 2 - 2 * x)),
+    "spike": written([(0, 80), (30, 400), (42, 80)]),
+    "day": curve(lambda x: 190 - 130 * math.cos(2 * math.pi * x)),
+}
+
+
+def allocation(idle: int, backlog: int) -> dict[str, str]:
+    """Spark's own, with these time-outs."""
+    return {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.minExecutors": "1",
+        "spark.dynamicAllocation.initialExecutors": "1",
+        "spark.dynamicAllocation.maxExecutors": str(MOST),
+        "spark.dynamicAllocation.executorIdleTimeout": f"{idle}s",
+        "spark.dynamicAllocation.schedulerBacklogTimeout": f"{backlog}s",
+        "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": f"{backlog}s",
+    }
+
+
+class Driver:
+    """A driver that makes one run after the other."""
+
+    def __init__(self, master: str, settings: Mapping[str, str] | None = None) -> None:
+        script = Path(__file__).parent / "plain_run.py"
+        more = [json.dumps(settings)] if settings else []
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), master, str(MOST), *more],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a run."""
+        process = self.process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps(spec), file=process.stdin, flush=True)
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a driver ended with code {process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        if found["error"]:
+            raise RuntimeError(f"a query failed: {found['error']}")
+        return found
+
+    def close(self) -> None:
+        """Let it end."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+class Runs:
+    """All runs so far, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lock = path, threading.Lock()
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        self.found = {tuple(run["name"]): run for run in map(json.loads, lines)}
+
+    def add(self, run: dict[str, Any]) -> None:
+        """Keep one."""
+        with self.lock:
+            self.found[tuple(run["name"])] = run
+            with self.path.open("a", encoding="utf-8") as file:
+                print(json.dumps(run), file=file, flush=True)
+        late = run["late_s"]["95"]
+        print(f"{' '.join(map(str, run['name']))}: {run['machine_s']:.0f} machine-seconds, rows "
+              f"{late:.1f} s late, {run['stolen']['most_stolen']:.0%} stolen at most",
+              file=sys.stderr, flush=True)  # fmt: skip
+
+
+Job = tuple[tuple[Any, ...], dict[str, Any], Mapping[str, str] | None]
+
+
+def made(jobs: Sequence[Job], runs: Runs, master: str) -> None:
+    """Make the runs that are missing, two at a time. Ours share a driver in each lane; Spark's
+    time-outs cannot be changed in a running one."""
+    left = [job for job in jobs if job[0] not in runs.found]
+    lock = threading.Lock()
+
+    def lane(_number: int) -> None:
+        ours: Driver | None = None
+        theirs: Driver | None = None
+        held: Mapping[str, str] | None = None
+        try:
+            while True:
+                with lock:
+                    if not left:
+                        return
+                    name, spec, settings = left.pop(0)
+                if settings is None:
+                    driver = ours = ours or Driver(master)
+                else:
+                    if theirs is not None and held != settings:
+                        theirs.close()
+                        theirs = None
+                    driver = theirs = theirs or Driver(master, settings)
+                    held = settings
+                with Steal() as steal:
+                    found = driver.run(spec)
+                runs.add({"name": name, **found, "stolen": steal.told()})
+        except BaseException:
+            left.clear()  # the other lane ends with its run
+            raise
+        finally:
+            for driver_ in filter(None, (ours, theirs)):
+                driver_.close()
+
+    with ThreadPoolExecutor(LANES) as lanes:
+        for one in [lanes.submit(lane, number) for number in range(LANES)]:
+            one.result()
+
+
+def spec_of(trace: str, **attach: Any) -> dict[str, Any]:
+    """A run of a trace."""
+    found: dict[str, Any] = {"trace": TRACES[trace], "lead_s": LEAD_S, "seconds": SECONDS}
+    return {**found, "attach": attach} if attach else found
+
+
+def swept(trace: str, sweep: Sequence[tuple[int, int]]) -> list[Job]:
+    """Spark's own with all time-outs."""
+    return [((trace, "sweep", *one), spec_of(trace), allocation(*one)) for one in sweep]
+
+
+def best_of(runs: Runs, trace: str, sweep: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The time-outs with the lowest product of machine-seconds and lateness."""
+
+    def product(one: tuple[int, int]) -> float:
+        run = runs.found[trace, "sweep", *one]
+        return float(run["machine_s"] * run["late_s"]["95"])
+
+    return min(sweep, key=product)
+
+
+def compared(
+    runs: Runs, trace: str, best: tuple[int, int], ours: Iterable[str], count: int
+) -> list[Job]:
+    """All who decide, so many times each."""
+    limit_s = runs.found[trace, "sweep", *best]["late_s"]["95"]
+    jobs: list[Job] = []
+    for number in range(count):
+        jobs.append(((trace, "spark", number), spec_of(trace), allocation(*best)))
+        for name in ours:
+            arguments = {"period": PERIOD_S, "max_executors": MOST, **OURS[name]}
+            if name == "model":
+                arguments["max_latency"] = limit_s
+            jobs.append(((trace, name, number), spec_of(trace, **arguments), None))
+    return jobs
+
+
+def run(lab: Lab) -> Finding:
+    """The sweep, then all of them in turn."""
+    traces = ["steps"] if lab.quick else list(TRACES)
+    sweep = SWEEP[:1] if lab.quick else SWEEP
+    ours = ["model", "mended"] if lab.quick else list(OURS)
+    count = 1 if lab.quick else RUNS
+    kept = "provisioning_sides.quick.jsonl" if lab.quick else "provisioning_sides.runs.jsonl"
+    runs = Runs(lab.out / kept)
+    with tempfile.TemporaryDirectory() as folder, StandaloneCluster(Path(folder)) as cluster:
+        cluster.add(4 * MOST, "16g")
+        made([job for trace in traces for job in swept(trace, sweep)], runs, cluster.url)
+        best = {trace: best_of(runs, trace, sweep) for trace in traces}
+        jobs = [job for t in traces for job in compared(runs, t, best[t], ours, count)]
+        made(jobs, runs, cluster.url)
+    return judged(runs, best, ours, count, decided=not lab.quick)
+
+
+def judged(
+    runs: Runs, best: Mapping[str, tuple[int, int]], ours: Sequence[str], count: int, decided: bool
+) -> Finding:
+    """By the rule."""
+    rows, wrong, figures = [], [], {}
+    for trace, (idle, backlog) in best.items():
+        ratios: dict[str, dict[str, list[float]]] = {}
+        for name in ("spark", *ours):
+            pairs = [(runs.found[trace, name, n], runs.found[trace, "spark", n])
+                     for n in range(count)]  # fmt: skip
+            if any(run["done"] != run["wanted"] for run, _ in pairs):
+                wrong.append(f"{trace}: rows are missing with {name}")
+            ratios[name] = {"machines": [a["machine_s"] / b["machine_s"] for a, b in pairs]}
+            for q in ("50", "95", "99"):
+                ratios[name][q] = [a["late_s"][q] / b["late_s"][q] for a, b in pairs]
+            median = {of: statistics.median(values) for of, values in ratios[name].items()}
+            seconds = statistics.median(a["machine_s"] for a, _ in pairs)
+            late = statistics.median(a["late_s"]["95"] for a, _ in pairs)
+            told = f"{seconds:.0f} ({median['machines']:.2f}), {late:.1f} s ({median['95']:.2f})"
+            if name == "spark":
+                told = f"{seconds:.0f}, {late:.1f} s (idle {idle} s, backlog {backlog} s)"
+            rows.append((f"{trace}, {name}: machine-seconds, p95 lateness", "", told))
+            if name == "model" and (median["machines"] >= 1 or median["95"] > 1):
+                wrong.append(f"{trace}: {median['machines']:.2f} of the machine-seconds at "
+                             f"{median['95']:.2f} of the lateness")  # fmt: skip
+        figures[trace] = {"best": [idle, backlog], "ratios": ratios}
+    verdict = "does not hold: " + "; ".join(wrong) if wrong else (
+        "on every trace the model uses fewer machine-seconds than Spark's own at no more lateness"
+    )  # fmt: skip
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots(1, len(best), sharey=True, squeeze=False)[0]
+        for axis, trace in zip(axes, best, strict=True):
+            for name in ("spark", *ours):
+                of = [runs.found[trace, name, n] for n in range(count)]
+                axis.plot([r["machine_s"] for r in of], [r["late_s"]["95"] for r in of], "o",
+                          ms=4, label=name)  # fmt: skip
+            axis.set(xlabel="machine-seconds", xlim=(0, None))
+            axis.set_title(trace, fontsize=9)
+        axes[0].set(ylabel="95th percentile of lateness, s", ylim=(0, None))
+        axes[-1].legend(fontsize=6)
+
+    everything = {" ".join(map(str, name)): run for name, run in runs.found.items()}
+    held = (not wrong) if decided else None
+    return Finding({**figures, "runs": everything}, rows, verdict, held, draw)
