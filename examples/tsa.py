@@ -11,8 +11,10 @@ most frequent, ten operators and sinks behind the source.
 Tweets are JSON, one a line, with `text`, `lang` if it is known, and `timestamp_ms`. Those of a file
 come over and over; without one they are made up. The sentiment of a text is the sum of its words',
 by AFINN-111, which comes with pyspark. Averages and rankings are by minute of the tweets' own time.
-Rankings are passed on once a second, so what they make does not grow with the load; `total` ranks
-all hashtags and so has one task.
+Minutes are kept in state, not in windows of the API: tweets of a file come over and over, so their
+time goes back, and a window that is closed would take them for late. Rankings are passed on once a
+second, so what they make does not grow with the load; `total` ranks all hashtags and so has one
+task.
 """
 
 import argparse

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 SAMPLE, SAMPLE_S = 10_000, 10.0  # values of each source that are recorded, and for how long
 METHODS = ("guided", "stepwise")
 BASELINES = ("threshold", "stela")
-_LOOK_S = 0.1
 _SLOTS = 100  # of a session on this machine; those that are free cost nothing
 _MOST_ROUNDS = 17  # where a method does not say how many it takes
 
@@ -326,22 +325,27 @@ class SparkPlatform:
             if not self.samples[name]:
                 raise InputError(f"source {name!r}: gives nothing, so there is nothing to try")
 
-    @contextlib.contextmanager
-    def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator[SparkTrial]:
-        """Run the application until the context ends."""
+    def started(self) -> "SparkSession":
+        """The session."""
         if self.spark is None:
             from sojourn.engine.spark.session import session
 
             master = self.master or f"local[{_SLOTS}]"
             self.spark = session(None, master, _SLOTS, self.topology.name, self.settings.batch_s)
             self.closing.callback(self.spark.stop)
+        return self.spark
+
+    @contextlib.contextmanager
+    def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator[SparkTrial]:
+        """Run the application until the context ends."""
+        spark = self.started()
         if rate is None and parallelism.in_flight is not None:
             # Spark's own buffers hold more than executors' queues do, so sources are paced: by
             # Little's law, so many are under way where they take as long as they may.
             rate = parallelism.in_flight / self.latency_s
         made = in_parts(self.topology, self.samples, parallelism, rate)
-        settings = replace(self.settings, batch_s=3600.0, drain_s=_LOOK_S)
-        with Running(made, settings, ControlSettings(), spark=self.spark) as running:
+        settings = replace(self.settings, batch_s=3600.0, drain_s=0.0)
+        with Running(made, settings, ControlSettings(), spark=spark) as running:
             flowing = contracted(self.topology).without_broadcasts()
             yield SparkTrial(running, flowing, parallelism.parts)
 

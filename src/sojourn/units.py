@@ -92,6 +92,14 @@ def format_duration(seconds: float) -> str:
     return f"{_three_digits(seconds)} s"
 
 
+def format_wait(seconds: float) -> str:
+    """How long is left: `14 s`, `31 min`, `2 h 5 min`."""
+    minutes = round(seconds / 60)
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
 def _three_digits(number: float) -> str:
     if abs(number) >= 100:
         return f"{number:.0f}"

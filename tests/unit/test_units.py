@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sojourn.errors import InputError
-from sojourn.units import format_duration, parse_duration, parse_number, parse_rate
+from sojourn.units import format_duration, format_wait, parse_duration, parse_number, parse_rate
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,18 @@ def test_format(seconds: float, shown: str) -> None:
 @given(st.floats(1e-6, 1e6))
 def test_what_is_shown_can_be_read_back(seconds: float) -> None:
     assert parse_duration(format_duration(seconds), "x") == pytest.approx(seconds, rel=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "0 s"),
+        (14, "14 s"),
+        (99, "99 s"),
+        (110, "2 min"),
+        (1854, "31 min"),
+        (7500, "2 h 5 min"),
+    ],
+)
+def test_what_is_left_is_told_in_a_unit_that_suits(seconds: float, words: str) -> None:
+    assert format_wait(seconds) == words

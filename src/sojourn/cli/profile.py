@@ -246,7 +246,7 @@ class _Where:
             from sojourn.profile import SparkPlatform
 
             typer.echo(f"taking a sample of what comes to {topology.name} …", err=True)
-            return SparkPlatform(
+            platform = SparkPlatform(
                 topology,
                 self.machines,
                 self.cores,
@@ -255,6 +255,8 @@ class _Where:
                 settings=of_engine,
                 checkpoint=self.checkpoint,
             )
+            platform.started()  # Java has its say before the view begins
+            return platform
         from sojourn.cli.servicefile import read_service_file
         from sojourn.placement.tasks import PLACEMENTS
         from sojourn.simulator.trials import SimulatedPlatform

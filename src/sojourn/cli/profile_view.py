@@ -18,7 +18,7 @@ from sojourn.errors import InputError
 from sojourn.ports import Parallelism
 from sojourn.profiler.rounds import Round
 from sojourn.profiler.trial import Progress, Proposal
-from sojourn.units import format_duration, format_rate
+from sojourn.units import format_duration, format_rate, format_wait
 
 if TYPE_CHECKING:
     from sojourn.profile import Profiling
@@ -132,12 +132,12 @@ class LiveView:
         trial_s = 0.0 if self.progress is None else self.progress.left_s
         left = max(0, most - len(self.rounds) - 1)
         if not self.took_s:
-            return f"at least {format_duration(trial_s)} left of this trial"
+            return f"at least {format_wait(trial_s)} left of this trial"
         each_s = statistics.fmean(self.took_s)
         all_s = trial_s + left * each_s
         return (
-            f"about {format_duration(trial_s)} left of this trial; a trial takes "
-            f"{format_duration(each_s)}, so with {most} rounds about {format_duration(all_s)} "
+            f"about {format_wait(trial_s)} left of this trial; a trial takes "
+            f"{format_wait(each_s)}, so with {most} rounds about {format_wait(all_s)} "
             "left of this method"
         )
 

@@ -97,6 +97,7 @@ class Plan:
     name: str  # of the checkpoint
     run: str
     secret: bytes
+    lasts: bool = True  # the checkpoint, beyond the run
 
 
 def build_tasks(

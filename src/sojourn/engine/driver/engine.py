@@ -62,6 +62,7 @@ class SparkEngine:
             failing.callback(self.undo.close)
             if SparkContext._active_spark_context is None:
                 self.undo.callback(_stop_spark)
+            lasts = checkpoint is not None
             if checkpoint is None:
                 _check_here(spark, master)
                 checkpoint = tempfile.mkdtemp(prefix="sojourn-")
@@ -81,6 +82,7 @@ class SparkEngine:
                 name=claimed.name,
                 run=secrets.token_hex(6),
                 secret=secrets.token_bytes(32),
+                lasts=lasts,
             )
             context = self.spark.sparkContext
             host = "127.0.0.1" if is_local(str(context.master)) else context.getConf().get(_HOST)

@@ -359,12 +359,14 @@ class Supervisor(threading.Thread):
         calm = False
         while not calm and not self._is_lost() and time.monotonic() < deadline:
             calm = quiet.seen_twice()
-        if not calm:
+        if not calm and self.plan.settings.drain_s:
             _log.warning(
-                "topology %s: tuples in flight were not finished within %g s; they are kept in the "
-                "checkpoint, and a start with it goes on there",
+                "topology %s: tuples in flight were not finished within %g s; %s",
                 self.plan.topology.name,
                 self.plan.settings.drain_s,
+                "they are kept in the checkpoint, and a start with it goes on there"
+                if self.plan.lasts
+                else "they are lost, because no checkpoint was given",
             )
         if not self.commit(hold=True, last=True, timeout_s=timeout_s):
             self._uncommitted(f"not finished within {timeout_s:.0f} s")
