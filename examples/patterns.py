@@ -127,7 +127,9 @@ def main() -> None:
     parser.add_argument("--selectivity", type=float, default=DEFAULTS.selectivity)
     parser.add_argument("--count", type=int, default=9)
     options = parser.parse_args()
-    depth = options.depth or (DEFAULTS.depth if options.pattern == "linear" else 1)
+    depth = options.depth
+    if depth is None:
+        depth = DEFAULTS.depth if options.pattern == "linear" else 1
     if depth < 1 or not 0 <= options.selectivity <= 100 or options.count < 1:
         parser.error("depth and count must be at least 1, and selectivity from 0 to 100")
     made = PATTERNS[options.pattern](Settings(depth, options.selectivity, None, options.count))

@@ -129,6 +129,8 @@ def main() -> None:
         parser.error(f"--count must be at least 1; got {options.count}")
     if options.rate is not None and not options.rate > 0:
         parser.error(f"--rate must be above 0; got {options.rate:g}")
+    if not options.plain and any(Path(options.out).glob("*.jsonl")):
+        parser.error(f"{options.out}: has results already; give another --out")
     if options.plain:
         best = plain(options.count)
     else:

@@ -207,6 +207,8 @@ def main() -> None:
         parser.error(f"--tweets: there is no file {options.tweets!r}")
     if options.count < 1:
         parser.error(f"--count must be at least 1; got {options.count}")
+    if any(Path(options.out).glob("*/*.jsonl")):
+        parser.error(f"{options.out}: has results already; give another --out")
     made = topology(options.tweets, options.count, out=options.out)
     try:
         with sj.start(made) as running:

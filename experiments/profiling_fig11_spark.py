@@ -113,6 +113,11 @@ class Timed:
         self.of, self.machines, self.cores = platform, platform.machines, platform.cores
         self.used_s = 0.0
 
+    @property
+    def most_parts(self) -> int:
+        """As many as it says."""
+        return self.of.most_parts
+
     @contextmanager
     def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator["Timed.Trial"]:
         """Run the application."""

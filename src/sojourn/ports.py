@@ -208,6 +208,10 @@ class Platform(Protocol):
     machines: int
     cores: int
 
+    @property
+    def most_parts(self) -> int | None:
+        """Parts of each source that there is room for."""
+
     def trial(self, parallelism: Parallelism, rate: float | None) -> AbstractContextManager[Trial]:
         """Run the application; it ends with the context."""
 

@@ -7,6 +7,7 @@ the trial lasts."""
 
 import contextlib
 import itertools
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sojourn import durable, sinks, sources
 from sojourn.chains import contracted
+from sojourn.engine.wire.layout import layout
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.graph import groups
 from sojourn.ports import Parallelism, Platform, Sample, Samples
@@ -93,7 +95,8 @@ class Profiling:
         return max(1, len(self.tried(first)))
 
     def _method(self, name: str, rounds: int) -> Method:
-        shape, limits = self.shape, replace(self.limits, most=self.shape.most)
+        shape = self.shape
+        limits = replace(self.limits, most=self.shape.most, most_parts=self.platform.most_parts)
         scalable = [operator for operator in shape.operators if operator not in shape.single]
         match name:
             case "stepwise":
@@ -126,7 +129,11 @@ class Repeated(Source[Any]):
 
 
 def recorded(
-    source: Source[Any], position: Any = None, most: int = SAMPLE, seconds: float = SAMPLE_S
+    name: str,
+    source: Source[Any],
+    position: Any = None,
+    most: int = SAMPLE,
+    seconds: float = SAMPLE_S,
 ) -> list[Any]:
     """The first values of a source from a position on, as many as it gives in a while."""
     found: list[Any] = []
@@ -148,7 +155,9 @@ def recorded(
     reader.join(seconds)
     ended.set()
     if failed:
-        raise failed[0]
+        raise InputError(
+            f"source {name!r}: cannot be read for a sample: {type(failed[0]).__name__}: {failed[0]}"
+        ) from failed[0]
     return found[:most]
 
 
@@ -220,10 +229,11 @@ class SparkTrial:
 
     def __post_init__(self) -> None:
         """Find what each vertex gets, senders before receivers."""
-        edges = [edge for edge in self.topology.edges if not edge.feedback]
+        edges = self.topology.edges
         onward: dict[str, list[str]] = {name: [] for name in self.topology.vertices}
         for edge in edges:
-            onward[edge.sender].append(edge.receiver)
+            if not edge.feedback:
+                onward[edge.sender].append(edge.receiver)
         order = [name for (name,) in groups(onward)]
         self.come = {name: [edge for edge in edges if edge.receiver == name] for name in order}
         self.served: Counter[str] = Counter()  # by vertex, since the trial began
@@ -262,9 +272,10 @@ class SparkTrial:
             self.sent.update({f"{name} {edge}": count for edge, count in of.emitted.items()})
         done = dict.fromkeys(self.parts, 1.0)
         for name, edges in self.come.items():
-            come = [edge for edge in edges if edge.sender in done]
-            sent = sum(self.sent[f"{edge.sender} {edge.name}"] for edge in come)
+            come = [edge for edge in edges if edge.sender in done and not edge.feedback]
             if come and name in seen:
+                back = [edge for edge in edges if edge.feedback]
+                sent = sum(self.sent[f"{edge.sender} {edge.name}"] for edge in (*come, *back))
                 share = self.served[name] / sent if sent else 1.0
                 done[name] = share * min(done[edge.sender] for edge in come)
         before, self.done = self.done, sum(self.served[n] for n in self.parts) * min(done.values())
@@ -303,7 +314,8 @@ def _together(name: str, parts: Sequence[Sample]) -> Sample:
 class SparkPlatform:
     """Trials on Spark, in a session; without one, in a session of its own on a master, until it is
     closed. `samples` are recorded once: with the `checkpoint` of a run, from where that stands, and
-    else from the beginning."""
+    else from the beginning. On a cluster, trials keep what they must in a `folder` that all its
+    machines see."""
 
     topology: Topology
     machines: int
@@ -314,6 +326,7 @@ class SparkPlatform:
     settings: EngineSettings = field(default_factory=EngineSettings)
     samples: dict[str, list[Any]] = field(default_factory=dict)
     checkpoint: Path | None = None
+    folder: Path | None = None
     closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def __post_init__(self) -> None:
@@ -321,7 +334,8 @@ class SparkPlatform:
         for name, spec in self.topology.sources.items():
             if name not in self.samples:
                 at = positions.get(name)
-                self.samples[name] = recorded(spec.source, at) or recorded(spec.source)
+                found = recorded(name, spec.source, at)
+                self.samples[name] = found or recorded(name, spec.source)
             if not self.samples[name]:
                 raise InputError(f"source {name!r}: gives nothing, so there is nothing to try")
 
@@ -335,6 +349,13 @@ class SparkPlatform:
             self.closing.callback(self.spark.stop)
         return self.spark
 
+    @property
+    def most_parts(self) -> int:
+        """Parts of each source for which there are task slots."""
+        slots = self.started().sparkContext.defaultParallelism
+        taken = layout(contracted(self.topology)).slots
+        return 1 + max(0, slots - taken) // max(1, len(self.topology.sources))
+
     @contextlib.contextmanager
     def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator[SparkTrial]:
         """Run the application until the context ends."""
@@ -345,7 +366,15 @@ class SparkPlatform:
             rate = parallelism.in_flight / self.latency_s
         made = in_parts(self.topology, self.samples, parallelism, rate)
         settings = replace(self.settings, batch_s=3600.0, drain_s=0.0)
-        with Running(made, settings, ControlSettings(), spark=spark) as running:
+        with contextlib.ExitStack() as after:
+            checkpoint = None
+            if self.folder is not None:
+                made_here = tempfile.TemporaryDirectory(prefix="trial-", dir=self.folder)
+                checkpoint = after.enter_context(made_here)
+            of_control = ControlSettings()
+            running = after.enter_context(
+                Running(made, settings, of_control, spark=spark, checkpoint=checkpoint)
+            )
             flowing = contracted(self.topology).without_broadcasts()
             yield SparkTrial(running, flowing, parallelism.parts)
 

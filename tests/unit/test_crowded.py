@@ -9,10 +9,11 @@ import pytest
 import sojourn as sj
 from sojourn.errors import InputError
 from sojourn.placement.tasks import packed, round_robin
-from sojourn.ports import Samples
+from sojourn.ports import Parallelism, Samples
 from sojourn.settings import SimulatorSettings
 from sojourn.simulator.crowded import CrowdedEngine
 from sojourn.simulator.draws import Distribution
+from sojourn.simulator.trials import SimulatedPlatform
 from sojourn.simulator.workload import OperatorLoad, Workload
 
 FREE = replace(
@@ -216,3 +217,35 @@ def test_handing_tuples_to_workers_costs_cpu_time_that_short_ones_share(
     operators = {"work": load(service_s, "constant")}
     _, samples = ran(chain("work"), operators, 1.0, settings, cores=1, in_flight=10)
     assert throughput(samples) == pytest.approx(rate, rel=0.01)
+
+
+def test_service_times_leave_out_what_hops_and_hand_overs_cost() -> None:
+    """So that a profile made in virtual time can be simulated again."""
+    t = chain("work")
+    costs = SimulatorSettings(hop_cpu_s=0.001, hand_over_cpu_s=0.002)
+    for cpu in (1.0, 0.0):
+        load = OperatorLoad(Distribution("constant", 0.005), cpu=cpu)
+        engine = CrowdedEngine(
+            t, Workload({"work": load}), costs, machines=1, cores=4, rates={"in": 10.0}
+        )
+        engine.advance(2.0)
+        work = engine.samples().vertices["work"]
+        assert work.service_s == pytest.approx(0.005)
+        assert work.busy == pytest.approx(10 * 0.008, rel=0.1)
+
+
+def test_a_trial_is_the_same_whenever_it_is_made() -> None:
+    t = chain("work")
+    workload = Workload({"work": OperatorLoad(Distribution("exponential", 0.005))})
+
+    def read(platform: SimulatedPlatform, tasks: int) -> Samples:
+        with platform.trial(Parallelism({"work": tasks}, {"in": 1}), None) as trial:
+            return trial.read(1.0)
+
+    one = SimulatedPlatform(t, workload, SimulatorSettings(), 1, 2)
+    other = SimulatedPlatform(t, workload, SimulatorSettings(), 1, 2)
+    read(one, 1)
+    assert read(one, 2) == read(other, 2)
+    assert read(one, 2) != read(
+        SimulatedPlatform(t, workload, SimulatorSettings(), 1, 2, seed=1), 2
+    )

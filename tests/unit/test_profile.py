@@ -65,9 +65,9 @@ def test_a_topology_to_be_tried() -> None:
 
 def test_a_sample_is_what_a_source_gives_first() -> None:
     source = words().sources["lines"].source
-    assert recorded(source, most=3) == ["a b", "b", "a b"]
-    assert recorded(source, 1, most=2) == ["b", "a b"]
-    assert recorded(source, most=10**9, seconds=0.1)[:2] == ["a b", "b"]
+    assert recorded("lines", source, most=3) == ["a b", "b", "a b"]
+    assert recorded("lines", source, 1, most=2) == ["b", "a b"]
+    assert recorded("lines", source, most=10**9, seconds=0.1)[:2] == ["a b", "b"]
     t = sj.Topology("empty")
     lines = t.source("lines", sj.sources.iterable(list))
     t.sink("out", sj.sinks.call(print), t.operator("split", str.split, lines))
@@ -91,14 +91,14 @@ def test_a_source_that_gives_nothing_for_long_is_not_waited_for() -> None:
             yield 1, 1
             threading.Event().wait()
 
-    assert recorded(Quiet(), seconds=0.2) == [1]
+    assert recorded("quiet", Quiet(), seconds=0.2) == [1]
 
     class Broken(sj.Source[int]):
         def read(self, _position: Any, /) -> Iterator[tuple[int, int]]:
             raise OSError("gone")
 
-    with pytest.raises(OSError, match="gone"):
-        recorded(Broken())
+    with pytest.raises(InputError, match=r"source 'broken': cannot be read .*OSError: gone"):
+        recorded("broken", Broken())
 
 
 class Told(sj.Operator):
@@ -158,3 +158,23 @@ def test_what_was_sent_in_a_burst_is_completed_when_it_is_served() -> None:
     burst = {"lines": 1000, "split": 50, "out": 100}
     after = {"lines": 0, "split": 50, "out": 100}
     assert completed(burst, after, after) == pytest.approx([50, 50, 50])
+
+
+def test_what_comes_back_is_served_again_and_not_completed_twice() -> None:
+    t = sj.Topology("loop")
+    lines = t.source("lines", sj.sources.iterable(list))
+    again = t.operator("again", lambda v: [v], lines)
+    t.feedback(again, again)
+    t.sink("out", sj.sinks.call(print), again)
+    running: Any = None
+    trial = SparkTrial(running, t, {"lines": 1})
+    back = next(edge.name for edge in t.edges if edge.feedback)
+    sent = {"lines": {"again": 1000}, "again": {back: 500, "out": 0}, "out": {}}
+    served = {"lines": 1000, "again": 1000, "out": 0}
+    vertices = {
+        name: Sample(name, 1.0, 1, 1, 0, n, n, None, None, None, None, 0.5, sent[name])
+        for name, n in served.items()
+    }
+    samples = Samples(0.0, vertices, None, 0)
+    trial.count(samples)
+    assert trial.completed(samples) == pytest.approx(1000 * 1000 / 1500)

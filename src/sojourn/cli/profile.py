@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ import typer
 
 from sojourn.chains import contracted
 from sojourn.cli.app import load_topology
+from sojourn.cli.experiment import make_directory
 from sojourn.cli.sweep import check_plot
 from sojourn.errors import InputError
 from sojourn.units import parse_duration, parse_rate
@@ -99,50 +101,50 @@ def profile(
     on_spark = master is not None or checkpoint is not None
     _check(engine, service, machines if len(counts) > 1 else "", placement, on_spark)
     limit_s = parse_duration(max_latency, "--max-latency")
-    if not limit_s > 0 or not 0 < alpha <= 1 or factor < 1 or not small > 0 or cores < 1:
-        raise InputError(
-            "--max-latency and --small must be above 0, --alpha above 0 and at most 1, --factor "
-            f"and --cores at least 1; got {max_latency}, {small:g}, {alpha:g}, {factor:g} and "
-            f"{cores}"
-        )
     how = Reading(seconds=parse_duration(reading, "--reading"))
-    if not 0 < slice_ <= 1 or not how.seconds > 0:
-        raise InputError(
-            "--slice must be above 0 and at most 1, and --reading above 0; got "
-            f"{slice_:g} and {reading}"
-        )
     aim = None if target is None else parse_rate(target, "--target")
+    _check_numbers(
+        {
+            "--max-latency": limit_s,
+            "--small": small,
+            "--reading": how.seconds,
+            "--target": 1.0 if aim is None else aim,
+        },
+        {"--alpha": alpha, "--slice": slice_},
+        {"--factor": factor, "--cores": cores},
+    )
     if aim is not None and len(apps) > 1:
         raise InputError("--target is for one application; got several")
     if plot is not None:
         check_plot(plot)
     designs = [(app, *_shaped(app, kind or [])) for app in apps]  # mistakes are told first
     settings = layered(config, conf or [])
+    make_directory(out)
+    options: dict[str, Any] = {"method": method, "slice": slice_, "factor": factor, "alpha": alpha}
+    options |= {"reading": reading, "kind": list(kind or [])}
     shown = LiveView() if sys.stderr.isatty() and not as_json else LineView()
-    results: dict[str, Any] = {}
     drawn: dict[str, Profiling] = {}
-    grid: dict[int, Profiling] = {}
+    grid: dict[int, dict[str, Profiling]] = {count: {} for count in counts}
     for app, topology, shape in designs:
         for count in counts:
             name = topology.name if len(counts) == 1 else f"{topology.name}-{count}"
-            while name in results:  # two designs may have the same name
+            while name in drawn:  # two designs may have the same name
                 name += "-b"
             where = _Where(service, count, cores, limit_s, master, checkpoint, seed, placement)
-            with contextlib.closing(where.platform(topology, settings)) as platform:
+            with contextlib.closing(where.platform(topology, settings, out)) as platform:
                 limits = Limits(limit_s, alpha, factor, slice_, count * cores)
                 profiling = Profiling(shape, platform, limits, how, small)
                 of = _fingerprint(app, topology, where, (reading, settings))
                 shown.begin(name)
-                _run(profiling, methods, topology, out / name, of, shown, as_json)
-            results[name] = _as_json(profiling)
-            drawn[name], grid[count] = profiling, profiling
+                _run(profiling, methods, topology, out / name, of, options, shown, as_json)
+            drawn[name] = grid[count][name] = profiling
     if as_json:
-        typer.echo(json.dumps(results, indent=2))
+        typer.echo(json.dumps(_as_json(drawn, grid, aim), indent=2))
     else:
-        _tell(drawn, grid if len(apps) == 1 else {}, aim)
+        _tell(grid, aim)
     if plot is not None:
         if len(counts) > 1 and len(apps) == 1:
-            draw_required(grid, plot)
+            draw_required(_only(grid), plot)
         else:
             draw_rounds(drawn, plot)
 
@@ -158,20 +160,76 @@ def _shaped(app: str, kinds: Sequence[str]) -> "tuple[Topology, Shape]":
     return topology, shape
 
 
-def _tell(
-    found: Mapping[str, "Profiling"], grid: Mapping[int, "Profiling"], target: float | None
-) -> None:
-    """Compare platforms, or applications, if there are several."""
+Grid = Mapping[int, Mapping[str, "Profiling"]]
+"""By number of machines, and by name."""
+
+
+def _only(grid: Grid) -> "dict[int, Profiling]":
+    """Of the only application."""
+    return {count: next(iter(of.values())) for count, of in grid.items()}
+
+
+def _tell(grid: Grid, target: float | None) -> None:
+    """Compare platforms, or applications on the same, if there are several."""
     from rich.console import Console
 
     from sojourn.cli.profile_view import required
 
-    if len(grid) > 1 or (grid and target is not None):
-        table, words = required(grid, target)
+    several = len(next(iter(grid.values()))) > 1
+    if not several and (len(grid) > 1 or target is not None):
+        table, words = required(_only(grid), target)
         Console().print(table)
-        typer.echo(words)
-    elif len(found) > 1:
-        typer.echo(_compared(found))
+        if words:
+            typer.echo(words)
+    for count, found in grid.items() if several else ():
+        shares = _shares(found)
+        most = max(shares, key=shares.__getitem__)
+        where = f"on {count} machine{'s' if count > 1 else ''}, " if len(grid) > 1 else ""
+        words = "; ".join(f"{n} reaches {s:.1%} of {most}" for n, s in shares.items() if n != most)
+        typer.echo(f"{where}{words}.")
+
+
+def _shares(found: "Mapping[str, Profiling]") -> dict[str, float]:
+    """What each carries, of the most that any does."""
+    rates = {n: next(iter(of.best.values())).measured.throughput for n, of in found.items()}
+    most = max(rates.values())
+    return {name: rate / most for name, rate in rates.items()}
+
+
+def _as_json(drawn: "Mapping[str, Profiling]", grid: Grid, target: float | None) -> dict[str, Any]:
+    """All that was found, and what the words say of it."""
+    from sojourn.cli.profile_view import enough
+
+    found: dict[str, Any] = {
+        name: {
+            "best": asdict(next(iter(of.best.values()))),
+            "rounds": {method: [asdict(r) for r in rounds] for method, rounds in of.rounds.items()},
+        }
+        for name, of in drawn.items()
+    }
+    told: dict[str, Any] = {"profiles": found}
+    if len(next(iter(grid.values()))) > 1:
+        told["shares"] = {str(count): _shares(of) for count, of in grid.items()}
+    if target is not None:
+        needed = enough(_only(grid), target)
+        names = ("machines", "processors")
+        told["target"] = {"rate": target} | dict(zip(names, needed or (None, None), strict=True))
+    return told
+
+
+def _check_numbers(
+    positive: Mapping[str, float], shares: Mapping[str, float], ones: Mapping[str, float]
+) -> None:
+    """Refuse numbers that make no sense."""
+    for option, value in positive.items():
+        if not 0 < value < math.inf:
+            raise InputError(f"{option}: must be above 0; got {value:g}")
+    for option, value in shares.items():
+        if not 0 < value <= 1:
+            raise InputError(f"{option}: must be above 0 and at most 1; got {value:g}")
+    for option, value in ones.items():
+        if not 1 <= value < math.inf:
+            raise InputError(f"{option}: must be at least 1; got {value:g}")
 
 
 def _check(engine: str, service: Path | None, several: str, placement: str, on_spark: bool) -> None:
@@ -199,6 +257,7 @@ def _run(
     topology: "Topology",
     out: Path,
     of: str,
+    options: Mapping[str, Any],
     shown: "LineView | LiveView",
     quiet: bool,
 ) -> None:
@@ -221,7 +280,7 @@ def _run(
     with shown:
         profiling.run(methods, known.__getitem__, told)
     path = out / "profile.yaml"
-    written(path, topology, profiling)
+    written(path, topology, profiling, options)
     if not quiet:
         typer.echo(recommended(topology.name, profiling, path))
 
@@ -239,8 +298,8 @@ class _Where:
     seed: int
     placement: str
 
-    def platform(self, topology: "Topology", settings: "Settings") -> "Platform":
-        """Spark, or machines in virtual time."""
+    def platform(self, topology: "Topology", settings: "Settings", out: Path) -> "Platform":
+        """Spark, or machines in virtual time. On a cluster, trials write below `out`."""
         of_engine, _, of_simulator = settings
         if self.service is None:
             from sojourn.profile import SparkPlatform
@@ -254,6 +313,7 @@ class _Where:
                 self.master,
                 settings=of_engine,
                 checkpoint=self.checkpoint,
+                folder=None if self.master is None else out,
             )
             platform.started()  # Java has its say before the view begins
             return platform
@@ -306,15 +366,16 @@ def _machines(given: str) -> list[int]:
     """Such as 6, 2,4,8 or 2..14."""
     low, dots, high = given.partition("..")
     try:
-        found = list(range(int(low), int(high) + 1)) if dots else [*map(int, given.split(","))]
+        ends = [int(low), int(high)] if dots else [*map(int, given.split(","))]
     except ValueError:
-        found = []
-    if not found or not all(1 <= count <= _MOST_MACHINES for count in found):
+        ends = []
+    good = bool(ends) and all(1 <= count <= _MOST_MACHINES for count in ends)
+    if not good or (dots and ends[0] > ends[1]):
         raise InputError(
             f"--machines must be whole numbers from 1 to {_MOST_MACHINES}, such as 6, 2..14 or "
             f"2,4,8; got {given!r}"
         )
-    return sorted(set(found))
+    return list(range(ends[0], ends[1] + 1)) if dots else sorted(set(ends))
 
 
 def _kinds(given: Sequence[str]) -> dict[str, Any]:
@@ -325,22 +386,3 @@ def _kinds(given: Sequence[str]) -> dict[str, Any]:
             raise InputError(f"--kind must be OPERATOR=KIND, of {', '.join(_KINDS)}; got {one!r}")
         found[name] = kind
     return found
-
-
-def _as_json(profiling: "Profiling") -> dict[str, Any]:
-    main = next(iter(profiling.best))
-    return {
-        "best": asdict(profiling.best[main]),
-        "rounds": {name: [asdict(r) for r in of] for name, of in profiling.rounds.items()},
-    }
-
-
-def _compared(found: Mapping[str, "Profiling"]) -> str:
-    rates = {n: next(iter(of.best.values())).measured.throughput for n, of in found.items()}
-    most = max(rates, key=rates.__getitem__)
-    words = [
-        f"{name} reaches {rate / rates[most]:.1%} of {most}"
-        for name, rate in rates.items()
-        if name != most
-    ]
-    return "; ".join(words) + "."

@@ -155,7 +155,8 @@ def _waiting(of: Round) -> str:
 
 
 def _judged(of: Round) -> str:
-    return f"{'kept' if of.verdict.kept else 'revoked'}, {of.verdict.why}"
+    doubt = "" if of.measured.sound else "; readings scatter"
+    return f"{'kept' if of.verdict.kept else 'revoked'}, {of.verdict.why}{doubt}"
 
 
 def recommended(name: str, profiling: "Profiling", path: Path) -> str:
@@ -186,7 +187,6 @@ def required(found: Mapping[int, "Profiling"], target: float | None) -> tuple[Ta
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("machines", "processors", "throughput", "latency", "of which"):
         table.add_column(column, justify="left" if column == "of which" else "right")
-    enough: tuple[int, int] | None = None
     for machines, profiling in sorted(found.items()):
         best = next(iter(profiling.best.values()))
         count = sum(best.parallelism.processors.values())
@@ -198,19 +198,27 @@ def required(found: Mapping[int, "Profiling"], target: float | None) -> tuple[Ta
             format_duration(best.measured.latency_s) + ("" if met else " (too long)"),
             Text(tasks(best.parallelism)),
         )
-        if target is not None and met and best.measured.throughput >= target and enough is None:
-            enough = machines, count
     if target is None:
         return table, ""
-    if enough is None:
+    needed = enough(found, target)
+    if needed is None:
         return (
             table,
             f"None of these carries {format_rate(target)} tuples a second within the limit.",
         )
     return table, (
-        f"{format_rate(target)} tuples a second take {enough[0]} "
-        f"machine{'s' if enough[0] > 1 else ''} and {enough[1]} processors."
+        f"{format_rate(target)} tuples a second take {needed[0]} "
+        f"machine{'s' if needed[0] > 1 else ''} and {needed[1]} processors."
     )
+
+
+def enough(found: Mapping[int, "Profiling"], target: float) -> tuple[int, int] | None:
+    """The fewest machines that carry so much within the limit, and their processors."""
+    for machines, profiling in sorted(found.items()):
+        best = next(iter(profiling.best.values()))
+        if best.is_met(profiling.limits) and best.measured.throughput >= target:
+            return machines, sum(best.parallelism.processors.values())
+    return None
 
 
 def draw_rounds(found: Mapping[str, "Profiling"], path: Path) -> None:

@@ -4,7 +4,7 @@ Rounds are kept as they end, one a line, so that profiling that was interrupted 
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Profile:
     machines: int
     cores: int  # of each
     small: float
+    options: Mapping[str, Any] = field(default_factory=dict)  # of sojourn profile, as it was made
 
     def applied(self, topology: Topology) -> Topology:
         """The topology with as many processors as were found. Operators that are new keep
@@ -67,8 +68,10 @@ def edges_of(topology: Topology) -> frozenset[str]:
     return frozenset(f"{edge.sender} → {edge.name}" for edge in contracted(topology).edges)
 
 
-def written(path: Path, topology: Topology, profiling: Profiling) -> None:
-    """Write what the first method has found for a topology."""
+def written(
+    path: Path, topology: Topology, profiling: Profiling, options: Mapping[str, Any]
+) -> None:
+    """Write what the first method has found for a topology, with these options."""
     main = next(iter(profiling.best))
     best, features = profiling.best[main], profiling.found[main].features
     flowing = contracted(topology).without_broadcasts()
@@ -118,6 +121,7 @@ def written(path: Path, topology: Topology, profiling: Profiling) -> None:
             "gains": emitted,
             "kinds": {name: feature.kind for name, feature in features.items()},
             "topology": sorted(edges_of(topology)),
+            "options": dict(options),
         },
     }
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +137,7 @@ def read_profile(path: Path) -> Profile:
     of = top.section("profile")
     of.check_keys(
         *("machines", "cores", "limit", "throughput", "latency", "processors", "parts"),
-        *("small", "in_flight", "service", "gains", "kinds", "topology"),
+        *("small", "in_flight", "service", "gains", "kinds", "topology", "options"),
     )
     for key in ("machines", "cores", "processors", "service"):
         if key not in of.value:
@@ -167,7 +171,17 @@ def read_profile(path: Path) -> Profile:
         machines,
         cores,
         of.number("small", parse_rate, default=20.0, above=0.0),
+        _options(of.section("options")) if "options" in of.value else {},
     )
+
+
+def _options(section: Section) -> dict[str, Any]:
+    """Only those that say how it was profiled."""
+    section.check_keys("method", "slice", "factor", "alpha", "reading", "kind")
+    kinds = section.value.get("kind", [])
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+        section.fail("must be a list, such as [ranking=logic]", "kind")
+    return dict(section.value)
 
 
 def _counts(section: Section) -> dict[str, int]:
@@ -188,7 +202,12 @@ def kept(path: Path, of: str, rounds: Sequence[Round]) -> None:
 
 def read_rounds(path: Path, of: str) -> Iterator[Round]:
     """The rounds of an earlier run of the same; none if it was of something else."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: is not a file of rounds ({error.reason}); remove it to profile anew"
+        ) from error
     if not lines or lines[0] != json.dumps({"of": of}):
         return
     for number, line in enumerate(lines[1:], 2):
@@ -211,6 +230,7 @@ def _round(found: dict[str, Any]) -> Round:
             measured["latency_s"],
             {name: Seen(**of) for name, of in measured["seen"].items()},
             measured["waiting"],
+            measured["sound"],
         ),
         Verdict(**found["verdict"]),
     )

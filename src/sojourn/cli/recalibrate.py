@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from sojourn.cli.profilefile import edges_of, read_profile
@@ -32,7 +33,9 @@ class Watch:
         master: str | None,
         checkpoint: Path | None,
         profiles: bool,
+        given: Sequence[str] = (),
     ) -> None:
+        self.given = given  # options about settings
         self.profile = read_profile(path)
         self.topology = self.profile.applied(topology)
         for name, count in self.profile.parts.items():
@@ -97,7 +100,10 @@ class Watch:
         command += ["--max-latency", f"{self.profile.known.limit_s * 1e3:g}ms"]
         command += ["--small", f"{self.profile.small:g}", "--out", str(self.out)]
         command += ["--machines", str(machines), "--cores", str(cores)]
-        command += [] if self.master is None else ["--master", self.master]
+        for name, value in self.profile.options.items():
+            for one in value if isinstance(value, list) else [value]:
+                command += [f"--{name}", str(one)]
+        command += [*self.given, *([] if self.master is None else ["--master", self.master])]
         return command + ([] if self.checkpoint is None else ["--checkpoint", str(self.checkpoint)])
 
     def _begin(self) -> None:

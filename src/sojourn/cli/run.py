@@ -82,7 +82,9 @@ def run(
     check_goal(of_control)
     stale = None
     if profile is not None:
-        stale = Watch(profile, topology, of_control, app, master, checkpoint, recalibrate)
+        given = [] if config is None else ["--config", str(config)]
+        given += [word for one in conf or [] for word in ("--conf", one)]
+        stale = Watch(profile, topology, of_control, app, master, checkpoint, recalibrate, given)
         topology = stale.topology
     typer.echo("starting Spark …", err=True)
     with (

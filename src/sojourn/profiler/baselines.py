@@ -48,8 +48,7 @@ def stela(
     for number in range(rounds):
         seen = measured((yield Proposal("stela", now, why)))
         yield Verdict(True, "a start" if not number else "never revoked")
-        able = _able(scalable, now.processors, most)
-        more = projected(seen, able, receivers, machines)
+        more = projected(seen, scalable, receivers, machines, most)
         if not more:
             break
         now = enhanced(now, more, most)
@@ -69,13 +68,14 @@ def projected(
     scalable: Collection[str],
     receivers: Mapping[str, Sequence[str]],
     machines: int,
+    most: Mapping[str, int],
 ) -> dict[str, int]:
-    """Tasks that Stela gives out in a round."""
+    """Tasks that Stela gives out in a round, at most as many as there are machines."""
     busy = {name: of.capacity for name, of in seen.seen.items()}
     tasks = {name: of.tasks for name, of in seen.seen.items()}
     more: dict[str, int] = {}
     for _ in range(machines):
-        congested = [name for name in scalable if busy[name] > BUSY]
+        congested = [name for name in _able(scalable, tasks, most) if busy[name] > BUSY]
         if not congested:
             break
         name = max(congested, key=lambda n: (effective(n, busy, seen, receivers), busy[n]))
@@ -92,9 +92,9 @@ def projected(
 def effective(
     name: str, busy: Mapping[str, float], seen: Measured, receivers: Mapping[str, Sequence[str]]
 ) -> float:
-    """The share of all results that leave through sinks which an operator reaches with nothing
-    congested in the way."""
-    ends = [n for n in receivers if not receivers[n] and n in seen.seen]
+    """The share of all results that an operator has a free way to: nothing congested is between it
+    and where they end. They end where nothing is passed on."""
+    ends = [n for n, of in seen.seen.items() if not any(of.emitted.values())]
     total = sum(seen.seen[n].served for n in ends)
     full = [n for n, share in busy.items() if share > BUSY]
     free = reached(name, receivers, full)

@@ -24,8 +24,8 @@ _FRUITLESS = 2  # attempts in a row: one with the sources, one with the operator
 
 @dataclass(frozen=True)
 class Limits:
-    """The limit on latency (Y_con), α, k and slice of the paper, the platform's cores, and the most
-    tasks that some operators can use."""
+    """The limit on latency (Y_con), α, k and slice of the paper, the platform's cores, the most
+    tasks that some operators can use, and the most parts of a source that there is room for."""
 
     latency_s: float = 0.5
     alpha: float = 0.9
@@ -33,6 +33,11 @@ class Limits:
     slice: float = 0.3
     cores: int = 1
     most: Mapping[str, int] = field(default_factory=dict)
+    most_parts: int | None = None
+
+    def parts(self, wanted: int) -> int:
+        """So many parts of a source, or as many as there is room for."""
+        return wanted if self.most_parts is None else min(wanted, max(1, self.most_parts))
 
 
 @dataclass(frozen=True)
@@ -71,16 +76,20 @@ def capability(
         if last == "throttle" or much_less or fruitless == _FRUITLESS:
             if throttles == _THROTTLES or (last != "throttle" and best.is_met(limits)):
                 break
-            now, why = throttled(best, now, last, in_time, limits)
+            then, why = throttled(best, now, last, in_time, limits)
             last, throttles = "throttle", throttles + 1
         elif (change > 0 and not in_time) or (change <= 0 and last == "source"):
             step = 2 * step if helped else 1
             more = {name: step * ratio for name, ratio in ratios.items()}
-            now = enhanced(now, more, limits.most)
             last, why = "sinks", f"{_told(step)} of the ratios more behind the sources"
+            then = enhanced(now, more, limits.most)
         else:
-            now = replace(now, parts={name: n + 1 for name, n in now.parts.items()})
             last, why = "source", "a task more for each source"
+            then = replace(now, parts={name: limits.parts(n + 1) for name, n in now.parts.items()})
+        if last != "throttle" and then == now:  # there is no room for more
+            change, helped, fruitless = 0, helped and last != "sinks", fruitless + 1
+            continue
+        now = then
         before, seen = seen, measured((yield Proposal(STEP, now, why)))
         change = seen.change(before)
         helped = change > 0 if last == "sinks" else helped

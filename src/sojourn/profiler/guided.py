@@ -35,10 +35,10 @@ _THROTTLES = 3
 def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
     """The first step as it is; then as the model says."""
     yield from featured(shape, limits, small, found)
-    features = found.features
-    work_s = math.fsum(f.least_s * f.visits for f in features.values())
+    features, steady = found.features, found.steady
+    work_s = math.fsum(f.least_s * f.visits for n, f in features.items() if n not in steady)
     target = limits.cores / work_s if work_s else 1.0
-    start = capped(tasks_for(target, features), limits.most)
+    start = capped(tasks_for(target, features, steady), limits.most)
     now = Parallelism(start, dict.fromkeys(shape.sources, 1))
     why = f"cores could carry {format_rate(target)} tuples a second"
     best: Best | None = None
@@ -52,12 +52,12 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
         met = _better(this, met, limits)
         then: Parallelism | None = None
         if more:
-            then, why = _next(now, seen, features, shape, target, limits)
+            then, why = _next(now, seen, found, shape, target, limits)
             if then is not None:
                 then = replace(then, processors=capped(then.processors, limits.most))
                 then = None if then == now else then
         elif last != "sources" and not short_of_time(seen, limits):
-            then = more_sources(best.parallelism)
+            then = more_sources(best.parallelism, limits)
             why = "so sources may be in short supply, with the best so far"
         else:
             why = "so nothing is in short supply any more"
@@ -65,6 +65,8 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
         if then is None:
             break
         last = "sources" if then.parts != best.parallelism.parts else "operators"
+        if then == best.parallelism:  # there is no room for more
+            break
         now = then
     assert best is not None
     for number in range(_THROTTLES):
@@ -88,12 +90,16 @@ def _better(this: Best, met: Best | None, limits: Limits) -> Best | None:
     return this if met is None or this.measured.change(met.measured) > 0 else met
 
 
-def tasks_for(rate: float, features: Mapping[str, Feature]) -> dict[str, int]:
-    """Tasks with which every operator keeps up with so many source tuples a second."""
-    return {
-        name: max(1, math.ceil(rate * f.least_s * f.visits / _BUSY - 1e-9)) if f.parallel else 1
-        for name, f in features.items()
-    }
+def tasks_for(
+    rate: float, features: Mapping[str, Feature], steady: Mapping[str, int]
+) -> dict[str, int]:
+    """Tasks with which every operator keeps up with so many source tuples a second. What comes to
+    the `steady` ones does not grow with the load."""
+    found = {}
+    for name, f in features.items():
+        needed = max(1, math.ceil(rate * f.least_s * f.visits / _BUSY - 1e-9)) if f.parallel else 1
+        found[name] = steady.get(name, needed)
+    return found
 
 
 def busiest(seen: Measured, share: float) -> list[str]:
@@ -125,12 +131,13 @@ def crowded(seen: Measured, features: Mapping[str, Feature]) -> float:
 def _next(
     now: Parallelism,
     seen: Measured,
-    features: Mapping[str, Feature],
+    found: Found,
     shape: Shape,
     bound: float,
     limits: Limits,
 ) -> tuple[Parallelism | None, str]:
     """What to try next, and what is in short supply; nothing if no round can win."""
+    features = found.features
     share, times = seen.throughput / bound, crowded(seen, features)
     if times > _CROWDED and _NEAR[0] <= share <= _NEAR[1]:
         return None, f"that is {share:.0%} of what the cores could carry"
@@ -144,16 +151,16 @@ def _next(
         why = f"tuples take {times:.2f} times what they must: the cores are full, if unevenly"
         return replace(now, processors=then), why
     if busy:
-        more = tasks_for(_MORE * seen.throughput, features)
+        more = tasks_for(_MORE * seen.throughput, features, found.steady)
         then = {
             n: max(k, more[n]) if n not in shape.single else 1 for n, k in now.processors.items()
         }
         if then == dict(now.processors):
             then = {n: k + (n in busy) for n, k in now.processors.items()}
         return replace(now, processors=then), f"{', '.join(busy)} without time to spare"
-    return more_sources(now), "nobody is busy, so sources are in short supply"
+    return more_sources(now, limits), "nobody is busy, so sources are in short supply"
 
 
-def more_sources(now: Parallelism) -> Parallelism:
-    """The same, with twice the tasks of sources."""
-    return replace(now, parts={name: 2 * count for name, count in now.parts.items()})
+def more_sources(now: Parallelism, limits: Limits) -> Parallelism:
+    """The same, with twice the tasks of sources, as far as there is room."""
+    return replace(now, parts={name: limits.parts(2 * count) for name, count in now.parts.items()})

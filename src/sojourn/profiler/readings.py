@@ -3,13 +3,14 @@ readings must last. Fed by a trial that runs; feeds methods.
 
 The paper waits ten minutes and takes a reading of 30 s twenty times. Here a trial is steady once
 the last readings are like those before. A reading is long enough if readings hang together no more
-than by chance and pass for normal (Lilliefors, 5 %); else two become one, and more are taken."""
+than by chance and pass for normal (Lilliefors, 5 %); else two become one, and more are taken. That
+ends some time, and readings that do not pass even then are told as such."""
 
 import itertools
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sojourn.confidence import differ, half_width
 from sojourn.errors import TopologyFailed
@@ -51,8 +52,10 @@ def measure(
             statistics.fmean(trial.completed(part) for part in parts[i : i + size])
             for i in range(0, len(parts), size)
         ]
-        if doublings == how.doublings or is_sound(readings, how.close):
-            return summed(parts, readings, sources, trial.waiting())
+        sound = is_sound(readings, how.close)
+        if sound or doublings == how.doublings:
+            found = summed(parts, readings, sources, trial.waiting())
+            return replace(found, sound=sound)
         size, doublings = 2 * size, doublings + 1
 
 

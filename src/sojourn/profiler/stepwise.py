@@ -69,6 +69,7 @@ class Found:
 
     features: dict[str, Feature] = field(default_factory=dict)
     ratios: Ratios | None = None
+    steady: dict[str, int] = field(default_factory=dict)  # tasks of what does not grow with a load
     best: list[Best] = field(default_factory=list)
 
 
@@ -112,6 +113,7 @@ def featured(shape: Shape, limits: Limits, small: float, found: Found) -> Method
     second = measured((yield Proposal(STEP, ones, why, times * small)))
     found.features = features_of(shape, first, second, small)
     found.ratios = ratios(found.features, shape.senders, limits.slice, limits.cores)
+    found.steady = {n: k for n, k in found.ratios.fixed.items() if found.features[n].parallel}
     yield Verdict(True, _told(found.features))
     return Parallelism(capped(found.ratios.start, limits.most), ones.parts)
 

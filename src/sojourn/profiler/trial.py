@@ -47,12 +47,14 @@ class Seen:
 @dataclass(frozen=True)
 class Measured:
     """What was measured in a trial: some readings of completed source tuples a second, how long one
-    takes on average, and what each vertex did. `waiting` messages were in the queue at the end."""
+    takes on average, and what each vertex did. `waiting` messages were in the queue at the end.
+    Readings that are not `sound` hang together, are not normal, or scatter too much."""
 
     readings: tuple[float, ...]
     latency_s: float
     seen: Mapping[str, Seen]
     waiting: float = 0.0
+    sound: bool = True
 
     @property
     def throughput(self) -> float:

@@ -52,7 +52,9 @@ class _Task:
     root: _Root | None = None
     busy: bool = False
     since_s: float = 0.0
-    work_s: float = 0.0  # CPU time that what it has in hand needs
+    waits_s: float = 0.0  # for how long what it has in hand waits,
+    work_s: float = 0.0  # what CPU time it needs then,
+    own: float = 0.0  # and the share of that which is its own
 
 
 class _Machine:
@@ -98,6 +100,7 @@ class _Seen:
 
     arrivals: int = 0
     served: int = 0
+    busy_s: float = 0.0
     service_s: float = 0.0
     service_s2: float = 0.0
     emitted: list[int] = field(default_factory=list)  # by output
@@ -118,7 +121,8 @@ class _Vertex:
         self.keyed = False
         self.hop_s = 0.0
         self.seen = _Seen()
-        self.work: Iterator[tuple[float, float]] = iter(())  # waits, and CPU time, of each tuple
+        # Of each tuple, how long it waits, its CPU time, and the share of that which is its own.
+        self.work: Iterator[tuple[float, float, float]] = iter(())
         self.made = self._made()
         self.places: Iterator[int] = iter(())
 
@@ -338,19 +342,21 @@ class CrowdedEngine:
 
     def _take(self, task: _Task, root: _Root | None) -> None:
         """A task has its next tuple: first it waits, as far as it does, and then it computes."""
-        waits_s, task.work_s = next(task.vertex.work)
+        task.waits_s, task.work_s, task.own = next(task.vertex.work)
         task.root, task.since_s, task.busy = root, self.now_s, True
-        if waits_s > 0:
-            heapq.heappush(self.timers, (self.now_s + waits_s, next(self.numbers), task))
+        if task.waits_s > 0:
+            heapq.heappush(self.timers, (self.now_s + task.waits_s, next(self.numbers), task))
         else:
             task.machine.begin(self.now_s, next(self.numbers), task)
 
     def _done(self, task: _Task) -> None:
         vertex, root, seen = task.vertex, task.root, task.vertex.seen
         took_s = self.now_s - task.since_s
+        service_s = task.waits_s + (took_s - task.waits_s) * task.own  # as the engine measures it
         seen.served += 1
-        seen.service_s += took_s
-        seen.service_s2 += took_s * took_s
+        seen.busy_s += took_s
+        seen.service_s += service_s
+        seen.service_s2 += service_s * service_s
         children = self._emit(vertex, root, next(vertex.made)) if vertex.receivers else 0
         task.root, task.busy = None, False
         if root is not None:
@@ -425,18 +431,21 @@ class CrowdedEngine:
             arrival_scv=None,
             service_s=seen.service_s / seen.served if seen.served else None,
             service_scv=scv_of(seen.served, seen.service_s, seen.service_s2),
-            busy=min(1.0, seen.service_s / (tasks * interval_s)) if interval_s > 0 else 0.0,
+            busy=min(1.0, seen.busy_s / (tasks * interval_s)) if interval_s > 0 else 0.0,
             emitted={name: seen.emitted[number] for name, number in edges},
             together={name: {name: seen.squares[number]} for name, number in edges},
         )
 
 
-def _work(vertex: _Vertex, hand_over_s: float) -> Iterator[tuple[float, float]]:
-    """Of one tuple after the other, for how long it waits and what CPU time it needs."""
+def _work(vertex: _Vertex, hand_over_s: float) -> Iterator[tuple[float, float, float]]:
+    """Of one tuple after the other, for how long it waits, what CPU time it needs, and the share of
+    that which is its own: the rest is for hops and hand-overs."""
     service = vertex.load.service
     while True:
         services = service.draw(vertex.rng, _BLOCK)
         waits = services * (1.0 - vertex.load.cpu)
         handed = np.minimum(1.0, services / _GRAIN_S) * hand_over_s
-        work = services - waits + vertex.hop_s + handed
-        yield from zip(waits.tolist(), work.tolist(), strict=True)
+        own = services - waits
+        work = own + vertex.hop_s + handed
+        share = np.divide(own, work, out=np.zeros_like(own), where=work > 0)
+        yield from zip(waits.tolist(), work.tolist(), share.tolist(), strict=True)

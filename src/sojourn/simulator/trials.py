@@ -1,5 +1,6 @@
 """Trials in virtual time, on machines that can be full."""
 
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,16 +36,17 @@ class SimulatedTrial:
 
 @dataclass
 class SimulatedPlatform:
-    """Some machines with some cores each. Every trial has draws of its own."""
+    """Some machines with some cores each. Every parallelism and rate has draws of its own, whenever
+    it is tried, so a run that was interrupted goes on as if it had not been."""
 
     topology: Topology
     workload: Workload
     settings: SimulatorSettings
     machines: int
     cores: int
+    most_parts: int | None = None
     most: int = 10_000  # source tuples under way, unless fewer are asked for
     seed: int = 0
-    trials: int = 0
     place: Placement = round_robin
 
     def close(self) -> None:
@@ -53,7 +55,6 @@ class SimulatedPlatform:
     @contextmanager
     def trial(self, parallelism: Parallelism, rate: float | None) -> Iterator[SimulatedTrial]:
         """Run the application; messages are spread evenly over its sources."""
-        self.trials += 1
         sources = list(self.topology.without_broadcasts().sources)
         yield SimulatedTrial(
             CrowdedEngine(
@@ -67,6 +68,6 @@ class SimulatedPlatform:
                 rates=None if rate is None else dict.fromkeys(sources, rate / len(sources)),
                 in_flight=min(self.most, parallelism.in_flight or self.most),
                 place=self.place,
-                seed=self.seed * 1_000_003 + self.trials,
+                seed=self.seed * 2**32 + zlib.crc32(repr((parallelism, rate)).encode()),
             )
         )
