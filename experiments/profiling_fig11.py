@@ -104,7 +104,7 @@ def run(lab: Lab) -> Finding:
             worse.append(name)
     good["led by the model"] = not worse and rounds["guided"] < rounds["stepwise"]
     missed = [what for what, is_good in good.items() if not is_good]
-    verdict = "all claims hold" if not missed else f"does not hold: {', '.join(missed)}"
+    verdict = "all claims hold" if not missed else f"missed: {', '.join(missed)}"
 
     def draw(figure: Any) -> None:
         for axis, (name, of) in zip(figure.subplots(2, 3).flat, found.items(), strict=True):

@@ -29,7 +29,8 @@ from sojourn.profiler.stepwise import Shape
 ENGINES = ("spark",)
 NOTES = (
     "on Spark; operators sleep for 2 to 8 ms; readings of half a second in quick runs, 20 a trial, "
-    "and of a second in full ones; sources are paced where tuples under way are bounded"
+    "and of a second in full ones; readings that scatter are taken as they are; sources are paced "
+    "where tuples under way are bounded"
 )
 SLEEPS_S = {"parse": 0.008, "split": 0.004, "count": 0.002}  # of word count
 LINE_S = 0.005
@@ -178,7 +179,7 @@ def run(lab: Lab) -> Finding:
     verdict = (
         "stepwise and guided carry no less than the others"
         if not worse
-        else f"does not hold: {', '.join(worse)}"
+        else f"missed: {', '.join(worse)}"
     )
 
     def draw(figure: Any) -> None:

@@ -68,7 +68,7 @@ def run(lab: Lab) -> Finding:
         "k": rounds["k 3"] <= rounds["default"] <= rounds["k 1.5"],
     }
     missed = [name for name, is_good in good.items() if not is_good]
-    verdict = "all claims hold" if not missed else f"does not hold: {', '.join(missed)}"
+    verdict = "all claims hold" if not missed else f"missed: {', '.join(missed)}"
 
     def draw(figure: Any) -> None:
         places = figure.subplots(2, 4).flat

@@ -154,7 +154,7 @@ def run(lab: Lab) -> Finding:
             (f"{case.name}: machine-seconds, shed", "", f"{of['machine_s']:.0f}, "
              f"{of['shed_share']:.2%}")
         )  # fmt: skip
-    verdict = "all claims hold" if not wrong else f"does not hold: {'; '.join(wrong)}"
+    verdict = "all claims hold" if not wrong else f"missed: {'; '.join(wrong)}"
 
     def draw(figure: Any) -> None:
         for axis, (name, (_, of)) in zip(figure.subplots(2, 2).flat, judged.items(), strict=True):

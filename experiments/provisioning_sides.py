@@ -262,7 +262,7 @@ def judged(
                 wrong.append(f"{trace}: {median['machines']:.2f} of the machine-seconds at "
                              f"{median['95']:.2f} of the lateness")  # fmt: skip
         figures[trace] = {"best": [idle, backlog], "ratios": ratios}
-    verdict = "does not hold: " + "; ".join(wrong) if wrong else (
+    verdict = "missed: " + "; ".join(wrong) if wrong else (
         "on every trace the model uses fewer machine-seconds than Spark's own at no more lateness"
     )  # fmt: skip
 

@@ -72,9 +72,11 @@ def test_a_profile_is_found_kept_and_gone_on_with(
     (folder / "stepwise.jsonl").write_text("\n".join([head, *rounds[:3]]) + "\n", "utf-8")
     again = run("profile", APP, "--json", "--method", "stepwise", *options)
     assert again.code == 0, again.err
-    result = json.loads(again.out)["linear"]
+    result = json.loads(again.out)["profiles"]["linear"]
     assert [json.loads(line) for line in rounds[:3]] == result["rounds"]["stepwise"][:3]
     assert again.err.count(" …\n") - 1 == len(result["rounds"]["stepwise"]) - 3
+    assert [json.loads(line) for line in rounds] == result["rounds"]["stepwise"]  # as if not ended
+    assert read_profile(folder / "profile.yaml").options["method"] == "stepwise"
 
 
 def test_rounds_of_something_else_are_tried_anew(
@@ -92,6 +94,10 @@ def test_rounds_of_something_else_are_tried_anew(
         "op2": 1,
         "op3": 1,
     }
+    path.write_bytes(b"\xff\xfe")
+    refused = run("profile", APP, *options)
+    assert refused.code == 2
+    assert "stepwise.jsonl: is not a file of rounds" in refused.err
     path.write_text(after.splitlines()[0] + "\n{}\n", encoding="utf-8")
     refused = run("profile", APP, *options)
     assert refused.code == 2
@@ -113,13 +119,18 @@ def test_rounds_of_something_else_are_tried_anew(
         (["--kind", "op9=logic"], "operator 'op9' is not in the topology"),
         (["--machines", "0"], "--machines must be whole numbers from 1 to 1000"),
         (["--machines", "4..2"], "--machines must be whole numbers from 1 to 1000"),
-        (["--cores", "0"], "--factor and --cores at least 1"),
+        (["--machines", "1..99999999999"], "--machines must be whole numbers from 1 to 1000"),
+        (["--cores", "0"], "--cores: must be at least 1; got 0"),
+        (["--factor", "nan"], "--factor: must be at least 1; got nan"),
+        (["--small", "inf"], "--small: must be above 0; got inf"),
+        (["--target", "-5"], "--target: must be above 0; got -5"),
+        (["--out", __file__], "test_profile.py: cannot be a directory"),
         (["--method", "stela"], "--method must be guided or stepwise; got 'stela'"),
         (["--placement", "odd"], "--placement must be round-robin or packed; got 'odd'"),
         (["--target", "fast"], "--target"),
-        (["--alpha", "2"], "--alpha above 0 and at most 1"),
-        (["--slice", "0"], "--slice must be above 0 and at most 1"),
-        (["--reading", "0s"], "--reading above 0; got 0.3 and 0s"),
+        (["--alpha", "2"], "--alpha: must be above 0 and at most 1; got 2"),
+        (["--slice", "0"], "--slice: must be above 0 and at most 1; got 0"),
+        (["--reading", "0s"], "--reading: must be above 0; got 0"),
         (["--master", "local[2]"], "--master and --checkpoint are for --engine spark"),
         (["--conf", "simulator.hop=x"], "simulator.hop"),
     ],
@@ -167,6 +178,8 @@ def test_machines_for_a_throughput(run: Run, tmp_path: Path, options: list[str])
     # Two cores carry at most 333 a second, six at most 1000.
     assert "500 tuples a second take 3 machines and " in shown.out
     assert plot.read_bytes().startswith(b"\x89PNG")
+    told = run("profile", APP, *options, "--machines", "1,3", "--target", "500/s", "--json")
+    assert json.loads(told.out)["target"]["machines"] == 3
     never = run("profile", APP, *options, "--machines", "1,3", "--target", "5000/s")
     assert "None of these carries 5000 tuples a second within the limit." in never.out
 

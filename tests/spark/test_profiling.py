@@ -56,7 +56,10 @@ def test_trials_are_measured(spark: SparkSession, tmp_path: Path) -> None:
     t = sj.Topology("twice")
     numbers = t.source("numbers", sj.sources.iterable(itertools.count))
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), t.operator("twice", twice, numbers))
-    platform = SparkPlatform(t, 1, 2, spark=spark)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    platform = SparkPlatform(t, 1, 2, spark=spark, folder=shared)
+    assert platform.most_parts > 2
     seen: list[Measured] = []
 
     def method() -> Generator[Proposal | Verdict, Measured | None, Parallelism]:
@@ -65,6 +68,7 @@ def test_trials_are_measured(spark: SparkSession, tmp_path: Path) -> None:
         for proposal in (few, many):
             measured = yield proposal
             assert measured is not None
+            assert not any(shared.iterdir())  # what a trial has kept there goes with it
             seen.append(measured)
             yield Verdict(True, "")
         return many.parallelism

@@ -2,9 +2,9 @@
 task each and never go back. Pure.
 
 Threshold gives the busiest operator a task, if it is busy for more than 80 % of its time. Stela (Xu
-2016) gives out as many tasks in a round as there are machines. Each goes to the congested operator
-with the highest effective throughput percentage: the share of all results that leave through sinks
-to which nothing congested is in its way. Then rates are projected, as if the task had come.
+2016) gives out at most as many tasks in a round as there are machines. Each goes to the congested
+operator with the highest effective throughput percentage: the share of all results to which it has
+a free way, past nothing congested. Then rates are projected, as if the task had come.
 
 Where tuples under way are bounded, what comes to an operator is what it can do, so rates alone do
 not show congestion. Here an operator is congested if it is busy for more than 80 % of its time."""

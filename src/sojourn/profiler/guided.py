@@ -8,10 +8,11 @@ is in short supply. If tuples take longer than they must, cores are full, but no
 the tasks of operators that have little time to spare, machines share the work more evenly. Else the
 operators without time to spare need tasks, as many as twice the load takes. If nobody is busy,
 sources are in short supply; but where tuples wait for longer than they may, the busiest operators
-are, as they get their tuples in bursts."""
+are, as they get their tuples in bursts. Where no more is carried because another operator has no
+time to spare now, that one gets twice the tasks."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from sojourn.ports import Parallelism
@@ -56,6 +57,10 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
             if then is not None:
                 then = replace(then, processors=capped(then.processors, limits.most))
                 then = None if then == now else then
+        elif blocked := _blocked(now, best.parallelism, seen, shape):
+            then = replace(now, processors=capped(_twice(now, blocked), limits.most))
+            then = None if then == now else then
+            why = f"{', '.join(blocked)} had no more tasks, and no time to spare"
         elif last != "sources" and not short_of_time(seen, limits):
             then = more_sources(best.parallelism, limits)
             why = "so sources may be in short supply, with the best so far"
@@ -146,8 +151,7 @@ def _next(
     if single:
         return None, f"{single[0]} has one task, and no time to spare"
     if busy and times > _CROWDED:
-        working = set(busiest(seen, _WORKING)) - set(shape.single)
-        then = {n: k * (2 if n in working else 1) for n, k in now.processors.items()}
+        then = _twice(now, set(busiest(seen, _WORKING)) - set(shape.single))
         why = f"tuples take {times:.2f} times what they must: the cores are full, if unevenly"
         return replace(now, processors=then), why
     if busy:
@@ -159,6 +163,19 @@ def _next(
             then = {n: k + (n in busy) for n, k in now.processors.items()}
         return replace(now, processors=then), f"{', '.join(busy)} without time to spare"
     return more_sources(now, limits), "nobody is busy, so sources are in short supply"
+
+
+def _blocked(now: Parallelism, best: Parallelism, seen: Measured, shape: Shape) -> list[str]:
+    """Operators without time to spare that had no more tasks than before. What others were given
+    cannot have helped then."""
+    tasks = now.processors
+    same = [n for n in busiest(seen, _BUSY) if n in tasks and tasks[n] <= best.processors[n]]
+    return [name for name in same if name not in shape.single]
+
+
+def _twice(now: Parallelism, names: Collection[str]) -> dict[str, int]:
+    """Twice the tasks for these."""
+    return {name: count * (2 if name in names else 1) for name, count in now.processors.items()}
 
 
 def more_sources(now: Parallelism, limits: Limits) -> Parallelism:

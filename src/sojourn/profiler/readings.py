@@ -40,7 +40,7 @@ def measure(
     told: Callable[[Progress], None] = lambda _progress: None,
 ) -> Measured:
     """Wait until a trial is steady, and read it. `told` hears of every reading."""
-    steady(trial, how, told)
+    calm = steady(trial, how, told)
     parts: list[Samples] = []
     size, doublings = 1, 0
     while True:
@@ -55,12 +55,13 @@ def measure(
         sound = is_sound(readings, how.close)
         if sound or doublings == how.doublings:
             found = summed(parts, readings, sources, trial.waiting())
-            return replace(found, sound=sound)
+            return replace(found, sound=sound and calm)
         size, doublings = 2 * size, doublings + 1
 
 
-def steady(trial: Trial, how: Reading, told: Callable[[Progress], None]) -> None:
-    """Let time pass until a group of readings is like the one before, as far as can be told."""
+def steady(trial: Trial, how: Reading, told: Callable[[Progress], None]) -> bool:
+    """Let time pass until a group of readings is like the one before, as far as can be told. False
+    if that never comes."""
     before: list[float] = []
     for number in range(how.steadies):
         group: list[float] = []
@@ -72,8 +73,9 @@ def steady(trial: Trial, how: Reading, told: Callable[[Progress], None]) -> None
         mean = statistics.fmean(group)
         same = before and not differ(before, group)
         if same and abs(mean - statistics.fmean(before)) <= how.close * max(mean, 1e-9):
-            return
+            return True
         before = group
+    return False
 
 
 def is_sound(readings: Sequence[float], close: float) -> bool:

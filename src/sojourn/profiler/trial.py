@@ -48,7 +48,8 @@ class Seen:
 class Measured:
     """What was measured in a trial: some readings of completed source tuples a second, how long one
     takes on average, and what each vertex did. `waiting` messages were in the queue at the end.
-    Readings that are not `sound` hang together, are not normal, or scatter too much."""
+    Readings that are not `sound` hang together, are not normal, scatter too much, or were taken
+    before it was steady."""
 
     readings: tuple[float, ...]
     latency_s: float
