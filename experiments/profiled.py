@@ -22,6 +22,7 @@ from sojourn.profile import BASELINES, Profiling
 from sojourn.profiler.capability import Limits
 from sojourn.profiler.readings import Reading
 from sojourn.profiler.stepwise import Shape
+from sojourn.profiler.trial import Measured
 from sojourn.settings import SimulatorSettings
 from sojourn.simulator.draws import Distribution
 from sojourn.simulator.trials import SimulatedPlatform
@@ -97,6 +98,9 @@ def applications() -> dict[str, tuple[sj.Topology, Workload]]:
     }
 
 
+_MEMO: dict[str, dict[str, Measured]] = {}  # of trials, by what they are of
+
+
 def profiled(
     lab: Lab,
     made: tuple[sj.Topology, Workload],
@@ -121,6 +125,7 @@ def profiled(
         Limits(cores=machines * CORES, **limits),
         how,
         small=SMALL,
+        memo=_MEMO.setdefault(repr((topology.name, workload, machines, under_way, how)), {}),
     )
     found.run(methods, told=told_of(found))
     return found

@@ -29,7 +29,7 @@ from sojourn.profiler.readings import Reading
 from sojourn.profiler.rounds import Round, run
 from sojourn.profiler.stepwise import STEP as APPLICATION
 from sojourn.profiler.stepwise import Found, Shape, stepwise
-from sojourn.profiler.trial import Method, Progress, Proposal
+from sojourn.profiler.trial import Measured, Method, Progress, Proposal
 from sojourn.settings import ControlSettings, EngineSettings
 from sojourn.sources import Pace, Source
 from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology
@@ -54,6 +54,7 @@ class Profiling:
     limits: Limits
     how: Reading
     small: float  # messages a second in the first step
+    memo: dict[str, Measured] | None = None  # of trials, where the same always measure the same
     found: dict[str, Found] = field(default_factory=dict)
     rounds: dict[str, list[Round]] = field(default_factory=dict)
     best: dict[str, Best] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class Profiling:
 
             method = self._method(name, self.most_rounds(name))
             _, self.rounds[name] = run(
-                method, self.platform, self.shape.sources, self.how, before, heard
+                method, self.platform, self.shape.sources, self.how, before, heard, self.memo
             )
             last = self.rounds[name][-1]
             self.best[name] = (

@@ -292,6 +292,16 @@ def test_an_interrupted_method_goes_on() -> None:
     assert same == result
 
 
+def test_a_trial_that_is_known_is_not_repeated() -> None:
+    platform, memo = Formula(), {}  # type: tuple[Formula, dict[str, Measured]]
+    limits = Limits(cores=8)
+    first = run(stepwise(SHAPE, limits, 1.0, Found()), platform, SHAPE.sources, HOW, memo=memo)
+    count = len(platform.tried)
+    again = run(stepwise(SHAPE, limits, 1.0, Found()), platform, SHAPE.sources, HOW, memo=memo)
+    assert len(platform.tried) == count == len(memo)
+    assert again == first
+
+
 def test_too_many_tuples_under_way_are_throttled() -> None:
     """Where nothing is carried in time, sources are throttled until it is."""
     platform = Formula(per_source=1000.0, costs=0.05)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sojourn.profile import Profiling
     from sojourn.profiler.rounds import Round
     from sojourn.profiler.stepwise import Shape
-    from sojourn.profiler.trial import Progress, Proposal
+    from sojourn.profiler.trial import Measured, Progress, Proposal
     from sojourn.simulate import Settings
     from sojourn.topology import Topology
 
@@ -133,7 +133,8 @@ def profile(
             where = _Where(service, count, cores, limit_s, master, checkpoint, seed, placement)
             with contextlib.closing(where.platform(topology, settings, out)) as platform:
                 limits = Limits(limit_s, alpha, factor, slice_, count * cores)
-                profiling = Profiling(shape, platform, limits, how, small)
+                memo: dict[str, Measured] | None = None if service is None else {}
+                profiling = Profiling(shape, platform, limits, how, small, memo)
                 of = _fingerprint(app, topology, where, (reading, settings))
                 shown.begin(name)
                 _run(profiling, methods, topology, out / name, of, options, shown, as_json)

@@ -4,12 +4,13 @@ to start and which rounds cannot win. Pure.
 Every operator is a station that has so much work for each source tuple as the features say. If all
 that were computing, the cores would bound what is carried, so the start has as many tasks as that
 takes. Once nearly that is carried, no further task can win. Until then, what is measured tells what
-is in short supply. If tuples take longer than they must, cores are full, but not evenly: with twice
-the tasks of operators that have little time to spare, machines share the work more evenly. Else the
-operators without time to spare need tasks, as many as twice the load takes. If nobody is busy,
-sources are in short supply; but where tuples wait for longer than they may, the busiest operators
-are, as they get their tuples in bursts. Where no more is carried because another operator has no
-time to spare now, that one gets twice the tasks."""
+is in short supply. If somebody has no time to spare, operators get the tasks that twice the load
+takes, by how busy they are. If tuples take longer than they must, cores are full, but not evenly:
+with more tasks machines share the work more evenly. Operators that only wait gain nothing by that,
+so they are left out unless they have no time to spare themselves. If nobody is busy, sources are in
+short supply; but where tuples wait for longer than they may, the busiest operators are, as they get
+their tuples in bursts. Where no more is carried because another operator has no time to spare now,
+that one gets more as well."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -25,8 +26,7 @@ from sojourn.units import format_rate
 STEP = "model"
 _BUSY = 0.85  # of its time: it has none to spare
 _CROWDED = 1.25  # times what tuples take at least, on average over the work: cores are full
-_MORE = 2.0  # times the load, where cores are not full
-_WORKING = 0.75  # of its time: below that it has enough tasks, however full the cores
+_MORE = 2.0  # times the load
 _AMONG = 0.8  # of the busiest one's time: it is among the busiest
 _NEAR = 0.97, 1.05  # of what the cores could carry; more is carried where operators wait
 _ROUNDS = 12
@@ -57,8 +57,8 @@ def guided(shape: Shape, limits: Limits, small: float, found: Found) -> Method:
             if then is not None:
                 then = replace(then, processors=capped(then.processors, limits.most))
                 then = None if then == now else then
-        elif blocked := _blocked(now, best.parallelism, seen, shape):
-            then = replace(now, processors=capped(_twice(now, blocked), limits.most))
+        elif last != "sources" and (blocked := _blocked(now, best.parallelism, seen, shape)):
+            then = replace(now, processors=capped(_grown(now, seen, blocked), limits.most))
             then = None if then == now else then
             why = f"{', '.join(blocked)} had no more tasks, and no time to spare"
         elif last != "sources" and not short_of_time(seen, limits):
@@ -150,18 +150,14 @@ def _next(
     single = [name for name in busy if name in shape.single or name not in features]
     if single:
         return None, f"{single[0]} has one task, and no time to spare"
-    if busy and times > _CROWDED:
-        then = _twice(now, set(busiest(seen, _WORKING)) - set(shape.single))
-        why = f"tuples take {times:.2f} times what they must: the cores are full, if unevenly"
-        return replace(now, processors=then), why
+    full = times > _CROWDED
     if busy:
-        more = tasks_for(_MORE * seen.throughput, features, found.steady)
-        then = {
-            n: max(k, more[n]) if n not in shape.single else 1 for n, k in now.processors.items()
-        }
-        if then == dict(now.processors):
-            then = {n: k + (n in busy) for n, k in now.processors.items()}
-        return replace(now, processors=then), f"{', '.join(busy)} without time to spare"
+        names = [n for n, f in features.items() if not full or n in busy or _takes(n, seen, f)]
+        then = _grown(now, seen, set(names) - set(shape.single))
+        why = f"{', '.join(busy)} without time to spare"
+        if full:
+            why = f"tuples take {times:.2f} times what they must: the cores are full, if unevenly"
+        return replace(now, processors=then), why
     return more_sources(now, limits), "nobody is busy, so sources are in short supply"
 
 
@@ -173,9 +169,20 @@ def _blocked(now: Parallelism, best: Parallelism, seen: Measured, shape: Shape) 
     return [name for name in same if name not in shape.single]
 
 
-def _twice(now: Parallelism, names: Collection[str]) -> dict[str, int]:
-    """Twice the tasks for these."""
-    return {name: count * (2 if name in names else 1) for name, count in now.processors.items()}
+def _takes(name: str, seen: Measured, feature: Feature) -> bool:
+    """Whether its tuples take much longer than they must, as those of operators that only wait
+    never do."""
+    service_s = seen.seen[name].service_s
+    return service_s is not None and service_s > _CROWDED * feature.least_s
+
+
+def _grown(now: Parallelism, seen: Measured, names: Collection[str]) -> dict[str, int]:
+    """Tasks with which these have time to spare at twice the load, by how busy they are."""
+    found = dict(now.processors)
+    for name in names:
+        need = _MORE * found[name] * seen.seen[name].capacity / _BUSY
+        found[name] = max(found[name], math.ceil(need - 1e-9))
+    return found
 
 
 def more_sources(now: Parallelism, limits: Limits) -> Parallelism:

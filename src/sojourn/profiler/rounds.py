@@ -1,7 +1,7 @@
 """Driving a method: its trials are run on a platform, or taken from an earlier run of the same
 method, which goes on where that was interrupted."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 
 from sojourn.ports import Parallelism, Platform
@@ -26,9 +26,10 @@ def run(
     how: Reading,
     known: Iterable[tuple[Proposal, Measured]] = (),
     told: Callable[[Proposal | Progress | Round], None] = lambda _event: None,
+    memo: MutableMapping[str, Measured] | None = None,
 ) -> tuple[Parallelism, list[Round]]:
     """Run a method to its end. `told` hears of every trial that begins, how far it is, and of every
-    round."""
+    round. Where the same trial always measures the same, a `memo` of trials saves repeating it."""
     before = iter(known)
     rounds: list[Round] = []
     tried: tuple[Proposal, Measured] | None = None
@@ -47,8 +48,13 @@ def run(
             else:
                 before = iter(())  # it has taken another way
                 told(event)
-                with platform.trial(event.parallelism, event.rate) as trial:
-                    answer = measure(trial, sources, how, told)
+                key = repr((event.parallelism, event.rate))
+                answer = None if memo is None else memo.get(key)
+                if answer is None:
+                    with platform.trial(event.parallelism, event.rate) as trial:
+                        answer = measure(trial, sources, how, told)
+                if memo is not None:
+                    memo[key] = answer
             tried = event, answer
         else:
             assert tried is not None
