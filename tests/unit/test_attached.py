@@ -14,7 +14,8 @@ from sojourn.attached import journal
 from sojourn.attached import status as st
 from sojourn.attached.decide import Decision, Memory, Wish, decided
 from sojourn.attached.loop import Attached, _Ended
-from sojourn.attached.progress import Batch, batch, coming, since
+from sojourn.attached.observer import Observer
+from sojourn.attached.progress import Batch, batch, coming
 from sojourn.attached.seen import Seen, done_by, jobs_of, rated
 from sojourn.errors import InputError
 from sojourn.provisioning.mended import Options
@@ -112,18 +113,15 @@ def test_without_offsets_what_was_taken_has_to_do() -> None:
 
 def test_counters_that_go_back_and_single_batches_say_nothing() -> None:
     batches = behind(6)
-    assert coming(batches[:1]) is None
-    assert coming([]) is None
-    assert coming([*batches[3:5], *behind(1)]) is None
+    assert coming(batches[:1]) == "only one batch of this run is done"
+    assert coming([]) == "only one batch of this run is done"
+    assert coming([*batches[3:5], *behind(1)]) == "the times of batches went back"
     other = batch(told(0, 7.0, 0.5, 10, run="another"))
-    assert coming([*batches, other]) is None
-
-
-def test_a_period_counts_from_the_batch_before_it() -> None:
-    batches = behind(6)
-    assert [one.number for one in since(batches, batches[3].time_s)] == [2, 3, 4, 5]
-    assert [one.number for one in since(batches, batches[3].end_s)] == [2, 3, 4, 5]
-    assert since(batches, batches[5].end_s + 1) == []
+    assert coming([*batches, other]) == "only one batch of this run is done"
+    reset = [batch(told(n, float(n), 0.5, 9, n + 1, 9 - n, n)) for n in range(5)]
+    assert coming(reset) == "the source's newest offset went back"
+    less = [batch(told(n, float(n), 0.5, 9, n + 1, n, n)) for n in range(5)]
+    assert coming(less) == "the source's newest offset is less than what was read"
 
 
 # status
@@ -340,6 +338,55 @@ def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
     assert "went back" in why
 
 
+# observers
+
+
+def test_a_period_counts_from_the_batch_before_it_however_late_batches_are_heard_of() -> None:
+    observer, batches = Observer(Told()), behind(6)
+    now_s = batches[-1].end_s + 20
+    observer.before = there = st.executors(Told())
+    for one in batches[:4]:
+        observer.add(one)
+    found = observer.seen(now_s, now_s - 5, there, None)
+    assert found.rates is not None
+    assert found.rates.input == pytest.approx(100)
+    observer.add(batches[4])
+    found = observer.seen(now_s + 5, now_s, there, None)
+    assert found.rates is not None
+    assert found.rates.waiting == pytest.approx(5 * 40)
+    found = observer.seen(now_s + 10, now_s + 5, there, None)
+    assert found.rates is None
+    assert found.why == f"no batch was done for {now_s + 10 - batches[4].end_s:.0f} s"
+
+
+@pytest.mark.parametrize(("executors", "counted"), [(1, 1), (2, 0)])
+def test_a_batch_during_which_executors_came_says_nothing_about_its_time(
+    executors: int, counted: int
+) -> None:
+    observer, batches = Observer(Told()), behind(6)
+    observer.before = st.executors(Told())
+    observer.add(batches[0])
+    within_s = (batches[1].time_s + batches[1].end_s) / 2
+    observer.seen(within_s, batches[0].time_s, st.executors(Told(executors)), None)
+    for one in batches[1:]:
+        observer.add(one)
+    observer.seen(one.end_s, within_s, st.executors(Told(executors)), None)
+    assert len(observer.ran) == counted  # the status knows the job of one batch
+
+
+def test_a_run_that_follows_is_measured_anew() -> None:
+    observer = Observer(Told())
+    observer.before = there = st.executors(Told())
+    for one in behind(6):
+        observer.add(one)
+    observer.seen(one.end_s, one.time_s, there, None)
+    assert observer.ran
+    observer.add(replace(one, run="again"))
+    assert not observer.ran
+    found = observer.seen(one.end_s + 1, one.end_s, there, None)
+    assert (found.rates, found.why) == (None, "only one batch of this run is done")
+
+
 # the loop, and its journal
 
 
@@ -368,10 +415,10 @@ class Clock:
 
 
 class Quiet(Attached):
-    """Without a driver, so without its triggers."""
+    """Without a driver, so no query runs."""
 
-    def _trigger(self) -> tuple[str, float]:
-        return "ProcessingTimeTrigger", 0.0
+    def _java(self) -> None:
+        return None
 
 
 MADE: list[Quiet] = []

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ from sojourn.units import parse_duration, parse_whole
 
 _log = logging.getLogger("sojourn")
 _PERIODS = 500  # remembered
-_COMES_S = 60.0  # after which an executor that was asked for is said not to come
+_COMES = 2  # periods after which an executor that was asked for is said not to come
 _LEAST_S = 5.0  # between two decisions, however pressing
+_WORDS = 300  # letters of an exception that are told
 
 
 def attach(
@@ -79,6 +81,11 @@ def _id(spark: Any, query: Any) -> str | None:
             f"query: must be given where several run, as they share executors; there are {names}"
         )
     return str(active[0].id) if active else None
+
+
+def _first_line(error: str) -> str:
+    """What an exception says, without its stack."""
+    return error.strip().splitlines()[0][:_WORDS]
 
 
 class _Ended:
@@ -136,7 +143,8 @@ class Attached:
         self.periods: deque[Period] = deque(maxlen=_PERIODS)
         self.memory = Memory()
         self.number = 0
-        self.news = ""  # that a run has ended, for the next period
+        self.news: list[str] = []  # that a run has ended or begun, for the next period
+        self.real_time = False
         self.leaving: set[str] = set()  # executors that were given back, until they are gone
         self.asked: int | None = None
         self.asked_s = 0.0
@@ -203,19 +211,24 @@ class Attached:
         """A batch of our query is done, or a run of it is over."""
         if isinstance(told, _Ended):
             if told.query == self.query:
-                how = "failed" if told.error else "ended"
-                self.news = f"the query has {how}; its executors stay until it goes on"
+                how = f"failed, {_first_line(told.error)}" if told.error else "ended"
+                self.news.append(f"the query has {how}; its executors stay until it goes on")
             return
         one = batch(told)
         if self.query is None:
             self.query = one.query
         if one.query == self.query:
+            if self.observer.batches and self.observer.batches[-1].run != one.run:
+                self.news.append("the query goes on")
             self.observer.add(one)
 
     def _presses(self) -> bool:
-        """Whether rows take too long already, so that a decision should not wait."""
+        """Whether rows take too long already, so that a decision should not wait. In real-time mode
+        batches do not tell how long rows take."""
         limit_s, batches = self.wish.max_latency_s, self.observer.batches
-        if limit_s is None or len(batches) < 2 or self.clock() - self.ticked_s < _LEAST_S:
+        if self.real_time or limit_s is None or len(batches) < 2:
+            return False
+        if self.clock() - self.ticked_s < _LEAST_S:
             return False
         one, last = batches[-2], batches[-1]
         return last.end_s - one.time_s > limit_s
@@ -231,17 +244,20 @@ class Attached:
         executors = st.executors(self.status)
         kind, trigger_s = self._trigger()
         until_s = None
-        if kind == "RealTimeTrigger" and self.observer.batches:  # slots are held until then
+        self.real_time = kind == "RealTimeTrigger"
+        if self.real_time and self.observer.batches:  # slots are held until then
             until_s = self.observer.batches[-1].end_s + trigger_s
         seen = self.observer.seen(now_s, before_s, executors, self.asked, trigger_s, until_s)
+        if seen.rates is None:
+            seen = replace(seen, why=f"{seen.why}; {self._says()}")
         memory = self.memory
         decision = decided(seen, memory, self.wish)
         self.memory = decision.memory
         applied, note = False, ""
         if decision.executors is not None and not self.advise:
             applied, note = self._apply(decision.executors, executors)
-        words = [self.news, note or self._late(now_s, len(executors))]
-        self.news = ""
+        words = [*self.news, note or self._late(now_s, len(executors))]
+        self.news.clear()
         self.number += 1
         note = "; ".join(filter(None, words))
         period = Period(self.number, seen, memory, decision, applied, note)
@@ -271,6 +287,11 @@ class Attached:
         """The query that runs, in Java; None if it does not."""
         query = self.spark.streams.get(self.query) if self.query else None
         return None if query is None else query._jsq
+
+    def _says(self) -> str:
+        """What the query does, in Spark's words: it may wait for data, or have a long batch."""
+        java = self._java()
+        return f"Spark says: {java.status().message()}" if java else "the query does not run"
 
     def _trigger(self) -> tuple[str, float]:
         """The kind of trigger, and its time."""
@@ -316,6 +337,7 @@ class Attached:
 
     def _late(self, now_s: float, have: int) -> str:
         """That executors do not come, in words."""
-        if self.asked is None or have >= self.asked or now_s - self.asked_s < _COMES_S:
+        wait_s = _COMES * self.wish.options.period_s
+        if self.asked is None or have >= self.asked or now_s - self.asked_s < wait_s:
             return ""
         return f"{have} of {self.asked} executors are there after {now_s - self.asked_s:.0f} s"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sojourn.attached import status as st
-from sojourn.attached.progress import Batch, since
+from sojourn.attached.progress import Batch
 from sojourn.attached.seen import Seen, as_ran, done_by, jobs_of, rated
 from sojourn.queueing.batches import Ran, fitted
 
@@ -22,16 +22,22 @@ class Observer:
     def __init__(self, status: st.Status) -> None:
         self.status = status
         self.batches: deque[Batch] = deque(maxlen=_BATCHES)
+        self.fresh = 0  # of these, the last ones, which belong to no period yet
         self.ran: deque[Ran] = deque(maxlen=_RAN)
         self.looked = -1  # the last batch whose stages were looked at
         self.before: dict[str, st.Executor] = {}
+        self.changed_s = 0.0  # when executors were last seen to have come or gone
+        self.quiet_s: float | None = None  # since when no batch was done
 
     def add(self, one: Batch) -> None:
-        """A batch is done."""
-        if self.batches and self.batches[-1].run != one.run:  # the query has restarted
+        """A batch is done. Whatever a restart has changed, batches before it say nothing of."""
+        if self.batches and self.batches[-1].run != one.run:
             self.batches.clear()
-            self.looked = -1
+            self.ran.clear()
+            self.looked, self.fresh = -1, 0
         self.batches.append(one)
+        self.fresh += 1
+        self.quiet_s = one.end_s
 
     def seen(
         self,
@@ -42,7 +48,8 @@ class Observer:
         trigger_s: float = 0.0,
         until_s: float | None = None,
     ) -> Seen:
-        """A period that ends now."""
+        """A period that ends now. Its batches are those that were heard of since the last one, and
+        the batch before them, from which they are counted. Spark may tell of a batch late."""
         slots = round(statistics.median([e.slots for e in executors.values()])) if executors else 0
         here = Seen(
             now_s,
@@ -54,18 +61,34 @@ class Observer:
             held=sum(e.running for e in executors.values()),
         )
         before, self.before = self.before, dict(executors)
-        recent = since(list(self.batches), since_s)
+        if executors.keys() != before.keys():
+            self.changed_s = now_s
+        if self.quiet_s is None:
+            self.quiet_s = since_s
+        recent = list(self.batches)[-1 - self.fresh :] if self.fresh else []
+        self.fresh = 0
         if not recent:
-            return replace(here, why=f"no batch was done for {now_s - since_s:.0f} s")
+            return replace(here, why=f"no batch was done for {now_s - self.quiet_s:.0f} s")
         if not executors:
             return replace(here, why="there is no executor")
-        stages = self._look(recent, executors, same=executors.keys() == before.keys())
+        stages = self._look(recent, executors)
         rates, why, reported = rated(recent, done_by(stages), executors, before, now_s)
+        if until_s is not None:
+            here = replace(here, held=max(here.held, self._takes(recent[-1])))
         model = None if until_s is not None else fitted(self.ran, trigger_s)
         return replace(here, rates=rates, why=why, batches=model, reported=reported)
 
+    def _takes(self, one: Batch) -> int:
+        """Slots that a batch in real-time mode takes: its stages run at the same time. Between two
+        batches no task runs, and yet the next needs as many."""
+        return sum(stage.tasks for stage in self._stages(one, st.jobs(self.status, one.run)))
+
+    def _stages(self, one: Batch, jobs: Sequence[st.Job]) -> list[st.StageRan]:
+        numbers = sorted({s for job in jobs_of(one, jobs) for s in job.stages})
+        return st.ran(self.status, numbers)
+
     def _look(
-        self, recent: Sequence[Batch], executors: Mapping[str, st.Executor], same: bool
+        self, recent: Sequence[Batch], executors: Mapping[str, st.Executor]
     ) -> list[st.StageRan]:
         """Stages of the last batches. Those that ran while executors came or went say nothing about
         how long batches take."""
@@ -74,10 +97,9 @@ class Observer:
         jobs = st.jobs(self.status, recent[-1].run) if fresh else []
         found: list[st.StageRan] = []
         for one in fresh[-_LOOKED_AT:]:
-            numbers = sorted({s for job in jobs_of(one, jobs) for s in job.stages})
-            stages = st.ran(self.status, numbers)
+            stages = self._stages(one, jobs)
             found.extend(stages)
-            if same and stages:
+            if one.time_s >= self.changed_s and stages:
                 self.ran.append(as_ran(one, stages, slots))
         if fresh:
             self.looked = fresh[-1].number

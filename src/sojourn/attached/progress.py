@@ -100,16 +100,16 @@ class Coming:
     reported: bool
 
 
-def coming(batches: Sequence[Batch]) -> Coming | None:
-    """From the batches of a run, two at least. Nothing if there are fewer, or if counters went
-    back."""
+def coming(batches: Sequence[Batch]) -> Coming | str:
+    """From the batches of a run, two at least. If there are fewer, or if counters went back, that
+    in words."""
     last = [one for one in batches if one.run == batches[-1].run] if batches else []
     if len(last) < 2:
-        return None
+        return "only one batch of this run is done"
     first, end = last[0], last[-1]
     passed_s = end.time_s - first.time_s
     if passed_s <= 0:
-        return None
+        return "the times of batches went back"
     taken = math.fsum(one.rows for one in last[:-1]) / passed_s
     units = [_unit(last, place) for place in range(len(end.offsets))]
     if not units or None in units:
@@ -118,8 +118,10 @@ def coming(batches: Sequence[Batch]) -> Coming | None:
     newest = [_newest(one, units) for one in (first, end)]
     behind = [_behind(one, units) for one in (first, end)]
     rate = (newest[1] - newest[0]) / passed_s
-    if rate < 0 or min(behind) < 0:
-        return None
+    if rate < 0:
+        return "the source's newest offset went back"
+    if min(behind) < 0:
+        return "the source's newest offset is less than what was read"
     grown = behind[1] + end.rows - behind[0] - first.rows
     return Coming(rate, behind[1], grown / passed_s, reported=True)
 
@@ -146,9 +148,3 @@ def _newest(one: Batch, units: Sequence[float | None]) -> float:
 def _behind(one: Batch, units: Sequence[float | None]) -> float:
     pairs = zip(one.offsets, units, strict=True)
     return math.fsum((o.latest - o.end) * u for o, u in pairs if o is not None and u is not None)
-
-
-def since(batches: Sequence[Batch], time_s: float) -> list[Batch]:
-    """Those that were done at or after a time, and the one before, from which they are counted."""
-    later = [place for place, one in enumerate(batches) if one.end_s >= time_s]
-    return list(batches[max(0, later[0] - 1) :]) if later else []

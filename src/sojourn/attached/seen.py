@@ -19,8 +19,8 @@ class Seen:
     """A period of a query. `executors` are there, with `slots` each, `asked` were asked for.
     Without rates there were too few batches, or counters that make no sense: `why` says which.
     `batches` is the model that explains them. `reported` tells whether the source said what comes.
-    In real-time mode, `until_s` is when the batch under way ends. Until then `held` slots are
-    taken, and what changes takes effect only then."""
+    In real-time mode, `until_s` is when the batch under way ends. What changes takes effect only
+    then, and `held` slots are what a batch takes, all at once."""
 
     time_s: float
     executors: int
@@ -44,8 +44,8 @@ def rated(
     """Rates of a period with these batches, of which executors did these shares. Executors that
     were there `before` count. Nothing if that cannot be told, with the reason."""
     found = coming(recent)
-    if found is None:
-        return None, "too few batches, or offsets that went back", False
+    if isinstance(found, str):
+        return None, found, False
     stayed = [name for name in executors if name in before]
     if not stayed:
         return None, "no executor was there for the whole period", found.reported
