@@ -10,15 +10,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import plain
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 import sojourn as sj
 from sojourn.attached import status as st
 from sojourn.attached.journal import Period
 from sojourn.attached.loop import Attached
-from sojourn.attached.scaling import DriverScaling, DriverStatus
 
-_WAIT_S = 90.0
+_WAIT_S = 120.0
+_SLEEPS = "java_method('java.lang.Thread', 'sleep', {ms}) as slept"  # starts no Python worker
+
+
+class Reset(plain.Rows):
+    """A source that reads right, and tells less than that of what there is."""
+
+    @classmethod
+    def name(cls) -> str:
+        """For `format`."""
+        return "reset"
+
+    def streamReader(self, schema: Any) -> plain.RowsReader:  # noqa: N802, ARG002
+        """Spark asks for it."""
+        return ResetReader(self.options)
+
+
+class ResetReader(plain.RowsReader):
+    """Begins at zero again after some rows."""
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        """What it takes to be due."""
+        return {"rows": self._due() % 20}
 
 
 class Driver:
@@ -27,22 +50,42 @@ class Driver:
     def __init__(self, url: str, confs: dict[str, str], out: Path) -> None:
         builder = SparkSession.builder.master(url).appName("plain")
         self.spark = builder.config(map={**confs}).getOrCreate()
-        self.status = DriverStatus(self.spark)
         self.out = out
+        self.attached: list[Attached] = []
 
     def rated(self, rate: int, tasks: int, row_ms: int) -> DataFrame:
-        """Rows of Spark's own source, which keep a slot busy for some time each. Python workers
-        would have to start first."""
+        """Rows of Spark's own source, each of which keeps a slot busy for some time."""
         reader = self.spark.readStream.format("rate").option("rowsPerSecond", rate)
-        rows = reader.option("numPartitions", tasks).load()
-        slept = f"java_method('java.lang.Thread', 'sleep', {row_ms}L) as slept"
-        return rows.selectExpr("value as number", slept)
+        found = reader.option("numPartitions", tasks).load()
+        return found.selectExpr("value as number", _SLEEPS.format(ms=f"{row_ms}L"))
 
-    def start(self, rows: DataFrame, name: str) -> Any:
+    def given(self, name: str) -> DataFrame:
+        """Rows that `give` gives."""
+        folder = self.out / name / "given"
+        folder.mkdir(parents=True, exist_ok=True)
+        found = self.spark.readStream.schema("number bigint, ms bigint").json(str(folder))
+        return found.selectExpr("number", _SLEEPS.format(ms="ms"))
+
+    def give(self, name: str, *numbers: int, ms: int = 1) -> None:
+        """Rows for a query, each with a task of its own, for which it takes so long."""
+        for number in numbers:
+            path = self.out / name / "given" / f".{number}"  # Spark looks past it
+            path.write_text(json.dumps({"number": number, "ms": ms}), encoding="utf-8")
+            path.rename(path.with_name(str(number)))
+
+    def reset(self, rate: int) -> DataFrame:
+        """Rows of a source that counts anew, time and again, how many there are."""
+        cloudpickle.register_pickle_by_value(plain)  # type: ignore[no-untyped-call]
+        self.spark.dataSource.register(Reset)
+        reader = self.spark.readStream.format("reset").option("trace", f"0:{rate}")
+        return reader.option("began", time.time()).option("partitions", 1).load().select("number")
+
+    def start(self, made: DataFrame, name: str, **options: str) -> Any:
         """A query that writes its rows to files. What a batch has written counts once the batch is
         done."""
-        writer = rows.writeStream.format("json").option("path", str(self.out / name / "rows"))
-        return writer.option("checkpointLocation", str(self.out / name / "spark")).start()
+        writer = made.writeStream.format("json").option("path", str(self.out / name / "rows"))
+        given = {"checkpointLocation": str(self.out / name / "spark"), **options}
+        return writer.options(**given).start()
 
     def kept(self, name: str) -> list[int]:
         """The rows that a query has written."""
@@ -52,15 +95,45 @@ class Driver:
     def attach(self, query: Any, name: str, **more: Any) -> Attached:
         """A query with Sojourn attached, and a short period."""
         path = self.out / name / "journal.jsonl"
-        return sj.attach(self.spark, query, journal=path, **{"period": "1s", **more})
+        found = sj.attach(self.spark, query, journal=path, **{"period": "1s", **more})
+        self.attached.append(found)
+        return found
 
-    def executors(self) -> list[str]:
-        """Those that are there."""
-        return sorted(st.executors(self.status))
+    def clear(self) -> None:
+        """End all that a test has left."""
+        for one in self.attached:
+            one.stop()
+        for query in self.spark.streams.active:
+            query.stop()
 
-    def ask(self, executors: int) -> None:
-        """Have so many in all, without Sojourn."""
-        DriverScaling(self.spark).ask(executors)
+
+class RealTime:
+    """A query in real-time mode, from memory to memory: no other source and sink of it needs a
+    broker."""
+
+    def __init__(self, driver: Driver, name: str, tasks: int, batch_s: int) -> None:
+        self.spark, self.name, self.jvm = driver.spark, name, driver.spark._jvm
+        jvm: Any = self.jvm
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
+        sources = jvm.org.apache.spark.sql.execution.streaming.sources
+        encoder = jvm.org.apache.spark.sql.Encoders.LONG()
+        self.stream = sources.LowLatencyMemoryStream.apply(
+            self.spark._jsparkSession, tasks, encoder
+        )
+        writer = DataFrame(self.stream.toDF(), self.spark).writeStream.format("memory")
+        writer = writer.queryName(name).outputMode("update").trigger(realTime=f"{batch_s} seconds")
+        place = str(driver.out / name / "spark")
+        self.query = writer.option("checkpointLocation", place).start()
+
+    def give(self, first: int, end: int) -> None:
+        """Rows with these numbers."""
+        jvm: Any = self.jvm
+        some = jvm.java.util.stream.LongStream.range(first, end).boxed().toList()
+        self.stream.addData(jvm.scala.jdk.javaapi.CollectionConverters.asScala(some))
+
+    def kept(self) -> list[int]:
+        """The rows that came out."""
+        return sorted(row.value for row in self.spark.table(self.name).collect())
 
 
 def until(attached: Attached, what: Callable[[Period], bool]) -> Period:
@@ -68,12 +141,12 @@ def until(attached: Attached, what: Callable[[Period], bool]) -> Period:
     last = attached.number
 
     def found() -> Period | None:
-        return next((p for p in attached.periods if p.number > last and what(p)), None)
+        return next((p for p in list(attached.periods) if p.number > last and what(p)), None)
 
     with attached.decided:
         attached.decided.wait_for(lambda: found() or attached.ended.is_set(), _WAIT_S)
     if (one := found()) is None:
-        raise AssertionError("\n".join(f"{words(p)}" for p in list(attached.periods)[-20:]))
+        raise AssertionError("\n".join(words(p) for p in list(attached.periods)[-40:]))
     return one
 
 
@@ -83,20 +156,24 @@ def words(period: Period) -> str:
     return f"{seen.executors} there, {decision.executors}: {decision.why}; {period.note}"
 
 
+def _say(**what: Any) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     """Do what comes in, line by line."""
     driver = Driver(sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3]))
-    names: dict[str, Any] = {"driver": driver, "spark": driver.spark, "time": time, "sj": sj}
-    names |= {"until": until, "words": words, "st": st}
-    print(json.dumps({"told": None}), flush=True)
+    names: dict[str, Any] = {"driver": driver, "RealTime": RealTime, "st": st}
+    names |= {"until": until, "words": words}
+    _say(told=driver.spark.conf.get("spark.driver.port"))
     for line in sys.stdin:
         names["told"] = None
         try:
             exec(json.loads(line), names)
-            said = {"told": names["told"]}
-        except Exception:
-            said = {"failed": traceback.format_exc()}
-        print(json.dumps(said), flush=True)
+            _say(told=names["told"])
+        except Exception:  # noqa: BLE001  # the test that asked tells of it
+            _say(failed=traceback.format_exc())
     driver.spark.stop()
 
 

@@ -1,119 +1,301 @@
-"""A plain query on a real standalone cluster, with Sojourn attached: executors come and go with the
-load, no row is lost, and faults are told and change nothing."""
+"""Plain queries on a real standalone cluster, with Sojourn attached: executors come and go with the
+load, no row is lost, and faults are told and change nothing. All tests share a cluster and a
+driver, whose executors are those that the test before has left."""
 
 import json
 import os
-import re
+import signal
 import subprocess
 import sys
+import textwrap
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from sojourn.attached import journal
+from sojourn.engine.spark.archive import class_options
+from sojourn.engine.spark.java import find_java
+from sojourn.engine.spark.session import QUICK_JAVA
 from sojourn.engine.spark.standalone import StandaloneCluster
 
 HERE = Path(__file__).parent
-DRIVER = """
-import json, sys, time
-sys.path[:0] = {path!r}
-from pathlib import Path
-import sojourn as sj
-from plain import rows
-from pyspark.sql import SparkSession
-from pyspark.sql.functions import col, udf
-from sojourn.attached import status as st
-
-def slow(number):
-    time.sleep(0.004)
-    return number
-
-def kept(batch, number):
-    Path({out!r}, str(number)).write_text(json.dumps([row.number for row in batch.collect()]))
-
-def await_executors(attached, wanted):
-    with attached.decided:
-        came = attached.decided.wait_for(
-            lambda: len(st.executors(attached.status)) == wanted or attached.ended.is_set(), 90)
-    assert came and not attached.ended.is_set(), (wanted, list(attached.periods)[-3:])
-    print("executors", wanted, flush=True)
-
-if __name__ == "__main__":
-    builder = SparkSession.builder.master({url!r}).appName("plain")
-    confs = {confs!r}
-    confs["spark.driver.host"] = confs["spark.driver.bindAddress"] = "127.0.0.1"
-    confs["spark.executor.cores"], confs["spark.executor.memory"] = "1", "512m"
-    confs["spark.log.level"], confs["spark.ui.enabled"] = "FATAL", "false"
-    for key, value in confs.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    began_s = time.time()
-
-    def start(trace):
-        stream = rows(spark, trace, began_s, 4, 400)
-        slowly = stream.select(udf(slow, "bigint")(col("number")).alias("number"))
-        writer = slowly.writeStream.foreachBatch(kept)
-        return writer.option("checkpointLocation", {checkpoint!r}).start()
-
-{body}
-    query.stop()
-    spark.stop()
-"""
+CONFS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.decommission.enabled": "true",
+    "spark.log.level": "FATAL",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms",
+    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",  # for a sink in memory
+}
 
 
-def driven(tmp_path: Path, url: str, body: str, **confs: str) -> str:
-    """What a driver says that runs a query and does something with it."""
-    out = tmp_path / "out"
-    out.mkdir()
-    script = tmp_path / "driver.py"
-    script.write_text(
-        DRIVER.format(
-            path=[str(HERE.parents[1] / "experiments")],
-            out=str(out),
-            checkpoint=str(tmp_path / "checkpoint"),
-            url=url,
-            confs=confs,
-            body="\n".join(f"    {line}" for line in body.strip("\n").split("\n")),
+class Beside:
+    """The driver, in a process of its own, and the cluster."""
+
+    def __init__(self, cluster: StandaloneCluster, directory: Path) -> None:
+        self.cluster, self.directory = cluster, directory
+        cache = Path.home() / ".cache" / "sojourn"
+        java = find_java(os.environ, cache)
+        _, archive = class_options(java.home, cache)
+        quick = f"{QUICK_JAVA} -XX:+UseSerialGC {archive}"
+        confs = {**CONFS, "spark.executor.extraJavaOptions": quick}
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, str(HERE / "plain_driver.py")),
+                *(cluster.url, json.dumps(confs), str(directory)),
+            ],
+            env={
+                **os.environ,
+                "JAVA_HOME": str(java.home),
+                "SPARK_SUBMIT_OPTS": quick,
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": os.pathsep.join(
+                    [str(HERE.parents[1] / "experiments"), *filter(None, sys.path)]
+                ),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+        self.port = self._answer()
+
+    def run(self, body: str) -> Any:
+        """Have the driver do something, and return what it tells."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(textwrap.dedent(body)) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self.process.stdout is not None
+        said = json.loads(self.process.stdout.readline())
+        assert "failed" not in said, said["failed"]
+        return said["told"]
+
+    def executors(self) -> dict[str, int]:
+        """Names and process ids of Spark executors, of those as well that only just start."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                command = path.read_bytes().decode(errors="replace").split("\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended
+            if f"spark://CoarseGrainedScheduler@127.0.0.1:{self.port}" in command:
+                found[command[command.index("--executor-id") + 1]] = int(path.parent.name)
+        return found
+
+    def journal(self, name: str) -> list[journal.Period]:
+        """What the journal of a query says, which decides the same when it is replayed."""
+        header, periods = journal.read(self.directory / name / "journal.jsonl")
+        every = list(journal.replay(periods, header.wish))
+        assert all(then.decision == again for then, again in every)
+        return [then for then, _ in every]
+
+    def close(self) -> None:
+        """End the driver."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self.process.stdout.close()
 
 
-def every_row_once(tmp_path: Path) -> int:
-    """How many rows were kept, each of them once."""
-    kept = [
-        number
-        for path in (tmp_path / "out").iterdir()
-        for number in json.loads(path.read_text(encoding="utf-8"))
-    ]
-    assert sorted(kept) == list(range(len(kept)))
-    return len(kept)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
+    directory = tmp_path_factory.mktemp("attach")
+    with StandaloneCluster(directory) as cluster:
+        cluster.add(3, "3g")
+        beside = Beside(cluster, directory)
+        yield beside
+        beside.close()
 
 
-def test_executors_follow_the_load_over_a_restart_and_no_row_is_lost(tmp_path: Path) -> None:
-    body = f"""
-query = start("0:20")
-with sj.attach(spark, query, max_latency="6s", period="2s", max_executors=3,
-               journal={str(tmp_path / "journal.jsonl")!r}) as attached:
-    await_executors(attached, 1)
-    query.stop()
-    query = start(f"0:20,{{time.time() - began_s:.1f}}:600")
-    await_executors(attached, 3)
-"""
-    with StandaloneCluster(tmp_path) as cluster:
+@pytest.fixture
+def beside(cluster: Beside) -> Iterator[Beside]:
+    yield cluster
+    cluster.run("driver.clear()")
+
+
+def no_decision(periods: list[journal.Period]) -> bool:
+    return all(p.decision.executors is None and not p.applied for p in periods)
+
+
+def test_executors_follow_the_load_over_a_restart_and_no_row_is_lost(beside: Beside) -> None:
+    beside.run("""
+        query = driver.start(driver.rated(3, 3, 20), "load")
+        attached = driver.attach(query, "load", max_latency="20s", max_executors=3)
+        attached.scaling.decommissions = False  # executors without a task are ended
+        until(attached, lambda p: p.seen.executors == 3)
+        until(attached, lambda p: p.seen.executors == 1)
+        query.stop()
+        query = driver.start(driver.rated(80, 3, 20), "load")
+        until(attached, lambda p: p.seen.executors == 3)
+    """)
+    beside.run("""
+        until(attached, lambda p: p.seen.rates is not None)
+        attached.stop()
+        query.stop()
+    """)
+    kept = beside.run('told = driver.kept("load")')
+    # A row's number is its second times the rate of the run.
+    before = next(n for n, number in enumerate(kept) if n != number)
+    seconds, rest = divmod(before, 3)
+    assert rest == 0
+    assert kept[before:] == list(range(80 * seconds, 80 * seconds + len(kept) - before))
+    assert len(kept) > 400
+    periods = beside.journal("load")
+    assert any(p.seen.batches is not None for p in periods)
+    assert any("the query has ended; its executors stay" in p.note for p in periods)
+    assert any("the query goes on" in p.note for p in periods)
+
+
+def test_a_query_that_is_idle_long_at_work_or_failed_keeps_its_executors(beside: Beside) -> None:
+    beside.run("""
+        made = driver.given("silent").selectExpr(
+            "assert_true(number <> 4, 'a bad row') is null as good", "number", "slept")
+        query = driver.start(made, "silent")
+        attached = driver.attach(query, "silent", max_executors=2)
+        until(attached, lambda p: "Waiting for data to arrive" in p.decision.why)
+        driver.give("silent", 0, 1, 2, 3, ms=3000)
+        until(attached, lambda p: "Processing new data" in p.decision.why)
+        until(attached, lambda p: "only one batch" in p.decision.why)
+        driver.give("silent", 4)
+        until(attached, lambda p: "the query has failed" in p.note)
+        until(attached, lambda p: "the query does not run" in p.decision.why)
+    """)
+    told = beside.run("""
+        query = driver.start(driver.given("silent"), "fresh")
+        until(attached, lambda p: "the query does not run" in p.decision.why)
+        query.stop()
+        query = driver.start(driver.given("silent"), "silent")
+        until(attached, lambda p: "the query goes on" in p.note)
+        attached.stop()
+        query.stop()
+        told = [driver.kept("silent"), attached.query == str(query.id)]
+    """)
+    assert told == [[0, 1, 2, 3, 4], True]
+    periods = beside.journal("silent")
+    assert no_decision(periods)
+    assert {p.seen.executors for p in periods} == {3}
+    assert any("a bad row" in p.note for p in periods)
+
+
+def test_an_executor_that_dies_at_work_is_replaced_and_not_asked_for_again(
+    beside: Beside,
+) -> None:
+    name = beside.run("""
+        query = driver.start(driver.given("killed"), "killed")
+        attached = driver.attach(query, "killed", min_executors=3)
+        for number in range(2):
+            driver.give("killed", number)
+            until(attached, lambda p: p.seen.rates is not None or "only one" in p.decision.why)
+        driver.give("killed", 10, 11, 12, ms=4000)
+        until(attached, lambda p: p.seen.held == 3)
+        told = sorted(st.executors(attached.status))[0]
+    """)
+    os.kill(beside.executors()[name], signal.SIGKILL)
+    told = beside.run("""
+        until(attached, lambda p: p.seen.executors == 2)
+        until(attached, lambda p: p.seen.executors == 3)
+        driver.give("killed", 13)
+        until(attached, lambda p: p.seen.rates is not None)
+        attached.stop()
+        query.stop()
+        failed = sum(job["numFailedTasks"] for job in attached.status.jobs()
+                     if job.get("jobGroup") == str(query.runId))
+        told = [driver.kept("killed"), failed, sorted(st.executors(attached.status))]
+    """)
+    kept, failed, executors = told
+    assert kept == [0, 1, 10, 11, 12, 13]
+    assert failed > 0
+    assert name not in executors
+    periods = beside.journal("killed")
+    assert any(p.decision.executors == 3 for p in periods)
+    assert not any(p.applied for p in periods)
+
+
+def test_in_real_time_mode_executors_at_work_are_kept_and_others_serve_the_next_batch(
+    beside: Beside,
+) -> None:
+    told = beside.run("""
+        live = RealTime(driver, "live", tasks=2, batch_s=2)
+        live.give(0, 100)
+        few = driver.attach(live.query, "live", max_executors=1)
+        until(few, lambda p: p.seen.rates is not None)
+        live.give(100, 200)
+        last = until(few, lambda p: p.seen.executors == 2)
+        last = until(few, lambda p: p.decision.executors is not None)
+        few.stop()
+        more = driver.attach(live.query, "more", min_executors=3)
+        until(more, lambda p: p.applied)
+        live.give(200, 300)
+        until(more, lambda p: p.seen.executors == 3)
+        until(more, lambda p: p.seen.rates is not None)
+        more.stop()
+        live.query.stop()
+        told = [live.kept(), str(live.query.exception()), last.decision.executors]
+    """)
+    assert told == [list(range(300)), "None", 2]
+    taken = [p for p in beside.journal("live") if p.decision.executors is not None]
+    assert {p.decision.executors for p in taken} == {2}
+    assert all("1 are allowed; 2 hold its tasks" in p.decision.why for p in taken)
+    asked = [p for p in beside.journal("more") if p.applied]
+    assert [p.decision.executors for p in asked] == [3]
+    assert all("in effect with the next batch, in" in p.decision.why for p in asked)
+
+
+def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die_on_their_way(
+    beside: Beside,
+) -> None:
+    beside.run("""
+        query = driver.start(driver.rated(95, 4, 20), "short")
+        attached = driver.attach(query, "short")
+        until(attached, lambda p: "3 of 4 executors are there after" in p.note)
+        until(attached, lambda p: p.seen.rates is not None)
+    """)
+    there = beside.executors()
+    beside.cluster.add(1)
+    while not (coming := beside.executors().keys() - there.keys()):
+        time.sleep(0.01)  # until Spark's worker starts a process
+    (name,) = coming
+    os.kill(beside.executors()[name], signal.SIGKILL)
+    told = beside.run("""
+        until(attached, lambda p: p.seen.executors == 4)
+        until(attached, lambda p: p.seen.rates is not None)
+        attached.stop()
+        query.stop()
+        told = [driver.kept("short"), sorted(st.executors(attached.status))]
+    """)
+    kept, executors = told
+    assert kept == list(range(len(kept)))
+    assert name not in executors
+    assert [p.decision.executors for p in beside.journal("short") if p.applied] == [4]
+
+
+def test_offsets_that_go_back_are_no_reason_to_act(beside: Beside) -> None:
+    kept = beside.run("""
+        query = driver.start(driver.reset(30), "reset")
+        attached = driver.attach(query, "reset", max_executors=1)
         for _ in range(3):
-            cluster.add(1)
-        said = driven(tmp_path, cluster.url, body)
-    assert re.findall(r"executors (\d)", said) == ["1", "3"]
-    assert every_row_once(tmp_path) > 400
-    header, periods = journal.read(tmp_path / "journal.jsonl")
-    every = list(journal.replay(periods, header.wish))
-    assert all(then.decision == again for then, again in every)
-    assert any(then.seen.batches is not None for then, _ in every)
+            until(attached, lambda p: "the source's newest offset" in p.decision.why)
+        attached.stop()
+        query.stop()
+        told = driver.kept("reset")
+    """)
+    assert kept == list(range(len(kept)))
+    periods = [p for p in beside.journal("reset") if "newest offset" in p.decision.why]
+    assert len(periods) >= 3
+    assert no_decision(periods)

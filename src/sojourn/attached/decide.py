@@ -118,7 +118,8 @@ def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:
         count, why = wish.most, f"{why}; {wish.most} are allowed"
     if seen.until_s is not None:
         holds = math.ceil(seen.held / max(1, seen.slots))
-        count = max(count, holds)
+        if holds > count:
+            count, why = holds, f"{why}; {holds} hold its tasks"
         why = f"{why}; in effect with the next batch, in {seen.until_s - seen.time_s:.0f} s"
     return replace(found, executors=max(wish.least, count), why=why)
 
