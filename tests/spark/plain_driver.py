@@ -121,7 +121,8 @@ class RealTime:
             self.spark._jsparkSession, tasks, encoder
         )
         writer = DataFrame(self.stream.toDF(), self.spark).writeStream.format("memory")
-        writer = writer.queryName(name).outputMode("update").trigger(realTime=f"{batch_s} seconds")
+        writer = writer.queryName(name).outputMode("update")
+        writer = writer.trigger(realTime=f"{batch_s} seconds")  # type: ignore[call-overload]
         place = str(driver.out / name / "spark")
         self.query = writer.option("checkpointLocation", place).start()
 

@@ -15,7 +15,7 @@ from sojourn.attached import status as st
 from sojourn.attached.decide import Decision, Memory, Wish, decided
 from sojourn.attached.loop import Attached, _Ended
 from sojourn.attached.observer import Observer
-from sojourn.attached.progress import Batch, batch, coming
+from sojourn.attached.progress import Batch, Coming, batch, coming
 from sojourn.attached.seen import Seen, done_by, jobs_of, rated
 from sojourn.errors import InputError
 from sojourn.provisioning.mended import Options
@@ -82,7 +82,7 @@ def behind(count: int, comes: int = 100, takes: int = 60) -> list[Batch]:
 
 def test_what_comes_is_told_by_the_newest_offset_even_if_batches_are_limited() -> None:
     found = coming(behind(6))
-    assert found is not None
+    assert isinstance(found, Coming)
     assert found.reported
     assert found.rate == pytest.approx(100)
     assert found.waiting == pytest.approx(6 * 40)
@@ -94,11 +94,11 @@ def test_offsets_that_are_not_rows_are_counted_as_many_as_batches_show() -> None
         batch(told(n, float(n), 0.5, 50, n + 1, 2 * (n + 1), n)) for n in range(5)
     ]  # an offset is 50 rows
     found = coming(batches)
-    assert found is not None
+    assert isinstance(found, Coming)
     assert found.rate == pytest.approx(100)
     odd = [batch(told(n, float(n), 0.5, 50 + 9 * n, n + 1, 2 * (n + 1), n)) for n in range(5)]
     found = coming(odd)
-    assert found is not None
+    assert isinstance(found, Coming)
     assert not found.reported
     assert found.rate == pytest.approx(50 + 9 * 1.5)
 
@@ -106,7 +106,7 @@ def test_offsets_that_are_not_rows_are_counted_as_many_as_batches_show() -> None
 def test_without_offsets_what_was_taken_has_to_do() -> None:
     batches = [batch(told(n, float(n), 0.5, 70, '"file"', None)) for n in range(4)]
     found = coming(batches)
-    assert found is not None
+    assert isinstance(found, Coming)
     assert found.rate == pytest.approx(70)
     assert (found.waiting, found.reported) == (0, False)
 
@@ -317,6 +317,9 @@ def test_in_real_time_mode_slots_that_are_held_are_kept() -> None:
     found = decided(now, Memory(), wish)
     assert found.executors == 2
     assert "in effect with the next batch, in 200 s" in found.why
+    fewer = decided(now, Memory(), replace(WISH, quiet_s=0, most=1))
+    assert fewer.executors == 2
+    assert "1 are allowed; 2 hold its tasks; batches tell nothing of max_latency" in fewer.why
 
 
 def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
@@ -339,6 +342,17 @@ def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
 
 
 # observers
+
+
+def test_in_real_time_mode_a_batch_needs_its_slots_also_while_none_runs() -> None:
+    observer, batches = Observer(Told()), behind(2)
+    idle = {name: replace(one, running=0) for name, one in st.executors(Told(2)).items()}
+    observer.before = idle
+    for one in batches:
+        observer.add(one)
+    found = observer.seen(one.end_s, one.time_s, idle, None, 0.9, one.end_s + 0.9)
+    assert found.held == 4
+    assert found.batches is None
 
 
 def test_a_period_counts_from_the_batch_before_it_however_late_batches_are_heard_of() -> None:
@@ -480,6 +494,20 @@ def test_a_query_that_falls_behind_gets_executors_and_a_journal_tells_why(tmp_pa
     every = list(journal.replay(periods, header.wish))
     assert len(every) == 17
     assert all(then.decision == again for then, again in every[:16])
+
+
+def test_an_executor_that_is_gone_for_two_periods_is_told_of(tmp_path: Path) -> None:
+    found, given, status, clock = attached(tmp_path)
+    status.names = ["0", "1"]
+    found._apply(2, st.executors(status))
+    clock.now_s += 3600
+    found.tick()
+    status.names = ["0"]
+    clock.now_s += 5
+    assert found.tick().note == ""
+    clock.now_s += 5
+    assert found.tick().note == "1 of 2 executors are there after 10 s"
+    assert not given.asked
 
 
 def test_advice_changes_nothing(tmp_path: Path) -> None:

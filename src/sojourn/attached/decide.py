@@ -120,6 +120,8 @@ def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:
         holds = math.ceil(seen.held / max(1, seen.slots))
         if holds > count:
             count, why = holds, f"{why}; {holds} hold its tasks"
+        if wish.max_latency_s is not None:
+            why = f"{why}; batches tell nothing of max_latency in real-time mode"
         why = f"{why}; in effect with the next batch, in {seen.until_s - seen.time_s:.0f} s"
     return replace(found, executors=max(wish.least, count), why=why)
 

@@ -147,7 +147,7 @@ class Attached:
         self.real_time = False
         self.leaving: set[str] = set()  # executors that were given back, until they are gone
         self.asked: int | None = None
-        self.asked_s = 0.0
+        self.short_s = 0.0  # since when there are fewer than that
         self.ticked_s = clock()
         self.busy_s = 0.0
         self.ended = threading.Event()
@@ -333,11 +333,13 @@ class Attached:
 
     def _note_asked(self, executors: int) -> None:
         if executors != self.asked:
-            self.asked, self.asked_s = executors, self.clock()
+            self.asked, self.short_s = executors, self.clock()
 
     def _late(self, now_s: float, have: int) -> str:
-        """That executors do not come, in words."""
-        wait_s = _COMES * self.wish.options.period_s
-        if self.asked is None or have >= self.asked or now_s - self.asked_s < wait_s:
+        """That executors do not come, or do not come again, in words."""
+        if self.asked is None or have >= self.asked:
+            self.short_s = now_s
             return ""
-        return f"{have} of {self.asked} executors are there after {now_s - self.asked_s:.0f} s"
+        if now_s - self.short_s < _COMES * self.wish.options.period_s:
+            return ""
+        return f"{have} of {self.asked} executors are there after {now_s - self.short_s:.0f} s"
