@@ -4,15 +4,14 @@ the other, and answers with what that piece leaves in `told`."""
 
 import json
 import sys
-import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import plain
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 
 import sojourn as sj
 from sojourn.attached import status as st
@@ -23,25 +22,49 @@ _WAIT_S = 120.0
 _SLEEPS = "java_method('java.lang.Thread', 'sleep', {ms}) as slept"  # starts no Python worker
 
 
-class Reset(plain.Rows):
-    """A source that reads right, and tells less than that of what there is."""
+class Turned(DataSource):
+    """A source that has no rows, and counts anew, time and again, how many there are."""
 
     @classmethod
     def name(cls) -> str:
         """For `format`."""
-        return "reset"
+        return "turned"
 
-    def streamReader(self, schema: Any) -> plain.RowsReader:  # noqa: N802, ARG002
+    def schema(self) -> str:
+        """The row's number."""
+        return "number bigint"
+
+    def streamReader(self, schema: Any) -> "TurnedReader":  # noqa: N802, ARG002
         """Spark asks for it."""
-        return ResetReader(self.options)
+        return TurnedReader()
 
 
-class ResetReader(plain.RowsReader):
-    """Begins at zero again after some rows."""
+class TurnedReader(DataSourceStreamReader):
+    """Lives in the driver. Without partitions no Python worker starts."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """None was read."""
+        return {"rows": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802, ARG002
+        """One further."""
+        return {"rows": start["rows"] + 1}
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        """What it takes to be due."""
-        return {"rows": self._due() % 20}
+        """What it takes to be there."""
+        self.asked += 1
+        return {"rows": 1_000_000 + self.asked % 3}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: ARG002
+        """None."""
+        return []
+
+    def read(self, partition: Any) -> Iterator[tuple[int]]:  # noqa: ARG002
+        """Nothing."""
+        return iter(())
 
 
 class Driver:
@@ -73,12 +96,11 @@ class Driver:
             path.write_text(json.dumps({"number": number, "ms": ms}), encoding="utf-8")
             path.rename(path.with_name(str(number)))
 
-    def reset(self, rate: int) -> DataFrame:
-        """Rows of a source that counts anew, time and again, how many there are."""
-        cloudpickle.register_pickle_by_value(plain)  # type: ignore[no-untyped-call]
-        self.spark.dataSource.register(Reset)
-        reader = self.spark.readStream.format("reset").option("trace", f"0:{rate}")
-        return reader.option("began", time.time()).option("partitions", 1).load().select("number")
+    def turned(self, rate: int) -> DataFrame:
+        """Rows of Spark's own source, together with one whose offsets go back."""
+        self.spark.dataSource.register(Turned)
+        turned = self.spark.readStream.format("turned").load()
+        return self.rated(rate, 1, 1).select("number").union(turned)
 
     def start(self, made: DataFrame, name: str, **options: str) -> Any:
         """A query that writes its rows to files. What a batch has written counts once the batch is

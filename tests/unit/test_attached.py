@@ -119,7 +119,9 @@ def test_counters_that_go_back_and_single_batches_say_nothing() -> None:
     other = batch(told(0, 7.0, 0.5, 10, run="another"))
     assert coming([*batches, other]) == "only one batch of this run is done"
     reset = [batch(told(n, float(n), 0.5, 9, n + 1, 9 - n, n)) for n in range(5)]
-    assert coming(reset) == "the source's newest offset went back"
+    assert coming(reset) == "the source's offsets went back"
+    turned = [batch(told(n, float(n), 0.5, 9, n % 3, n % 3, n % 3 - 1)) for n in range(7)]
+    assert coming(turned) == "the source's offsets went back"  # though they end where they began
     less = [batch(told(n, float(n), 0.5, 9, n + 1, n, n)) for n in range(5)]
     assert coming(less) == "the source's newest offset is less than what was read"
 

@@ -110,6 +110,8 @@ def coming(batches: Sequence[Batch]) -> Coming | str:
     passed_s = end.time_s - first.time_s
     if passed_s <= 0:
         return "the times of batches went back"
+    if _went_back(last):
+        return "the source's offsets went back"
     taken = math.fsum(one.rows for one in last[:-1]) / passed_s
     units = [_unit(last, place) for place in range(len(end.offsets))]
     if not units or None in units:
@@ -118,12 +120,23 @@ def coming(batches: Sequence[Batch]) -> Coming | str:
     newest = [_newest(one, units) for one in (first, end)]
     behind = [_behind(one, units) for one in (first, end)]
     rate = (newest[1] - newest[0]) / passed_s
-    if rate < 0:
-        return "the source's newest offset went back"
     if min(behind) < 0:
         return "the source's newest offset is less than what was read"
     grown = behind[1] + end.rows - behind[0] - first.rows
     return Coming(rate, behind[1], grown / passed_s, reported=True)
+
+
+def _went_back(batches: Sequence[Batch]) -> bool:
+    """Whether a source counts anew, so that its offsets do not tell what has come."""
+    newest: dict[int, float] = {}
+    for one in batches:
+        for place, offsets in enumerate(one.offsets):
+            if offsets is None:
+                continue
+            if offsets.end < offsets.start or offsets.latest < newest.get(place, -math.inf):
+                return True
+            newest[place] = offsets.latest
+    return False
 
 
 def _unit(batches: Sequence[Batch], place: int) -> float | None:
