@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from sojourn.errors import InputError
+from sojourn.provisioning.kinds import Kind, parse_kinds
 from sojourn.units import format_duration, parse_duration, parse_number, parse_whole, shown
 
 PREFIX = "spark.sojourn."
@@ -20,7 +21,7 @@ class Knob:
     """How a setting is named, read, checked and explained."""
 
     key: str
-    kind: str  # duration, count, number, numbers, or the choices separated by |
+    kind: str  # duration, count, number, numbers, machines, or the choices separated by |
     about: str
     least: float = 0.0
     most: float = math.inf
@@ -63,6 +64,8 @@ class Knob:
         """What the knob can be set to, in words."""
         if "|" in self.kind:
             return f"one of {', '.join(self.kind.split('|'))}"
+        if self.kind == "machines":
+            return "kinds of machines such as small=1:1.0,large=4:3.5:2min (slots:price:start)"
         what = {
             "duration": "a duration",
             "count": "a whole number",
@@ -76,6 +79,8 @@ class Knob:
     def _fits(self, value: Any) -> bool:
         if "|" in self.kind:
             return value in self.kind.split("|")
+        if self.kind == "machines":
+            return bool(value)
         if self.kind == "numbers":
             return bool(value) and all(self.least <= number <= self.most for number in value)
         return bool(self.least <= value <= self.most)
@@ -88,6 +93,7 @@ class Knob:
 _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "count": lambda value, what: parse_whole(value, what, least=0),
     "number": parse_number,
+    "machines": parse_kinds,
     "numbers": lambda value, what: tuple(
         parse_number(number, what)
         for number in (value if isinstance(value, list | tuple) else str(value).split(","))
@@ -278,10 +284,24 @@ class ControlSettings(_Checked):
     )
     provision_extra: str = _knob(
         "provision.extra",
-        "none|predict|latency|idle|spread|all",
+        "none|predict|latency|idle|spread|start|all",
         "none",
         "What it looks at besides: where the rate is going, long latencies as an early sign, idle "
-        "time, or bursts of what is shed.",
+        "time, bursts of what is shed, or how long machines take to come, as measured.",
+    )
+    provision_ready: int = _knob(
+        "provision.ready",
+        "count",
+        0,
+        "Machines that it keeps ready: so many more are up than are needed, and idle.",
+    )
+    provision_kinds: tuple[Kind, ...] | None = _knob(
+        "provision.kinds",
+        "machines",
+        None,
+        "Kinds of machines to choose from by price, each as name=slots:price or "
+        "name=slots:price:start, such as small=1:1.0,large=4:3.5:2min. The first kind is there to "
+        "begin with. Simulations only.",
     )
     model: str = _knob(
         "model",
@@ -428,6 +448,11 @@ class ControlSettings(_Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.provision_kinds is not None and self.max_machines is not None:
+            raise InputError(
+                f"{PREFIX}machines.most does not go with {PREFIX}provision.kinds, whose machines "
+                f"differ; {PREFIX}maxProcessors does"
+            )
         if self.max_processors is None and self.max_sojourn_s is None:
             return
         low, high = self.min_sojourn_s, self.max_sojourn_s

@@ -17,13 +17,14 @@ from sojourn import configuration
 from sojourn.confidence import half_width
 from sojourn.control.journal import read_journal
 from sojourn.control.loop import Listener
+from sojourn.control.negotiator import KindsNegotiator, Negotiator
 from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.ports import Samples
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulator.draws import Distribution
 from sojourn.simulator.engine import SimulatedEngine
-from sojourn.simulator.machines import SimulatedPool
+from sojourn.simulator.machines import SimulatedPool, pools_of
 from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.sinks import Sink
 from sojourn.sources import Source
@@ -52,6 +53,10 @@ class Simulation:
         """Refuse what cannot be simulated."""
         control = self.settings[1]
         check_room(self.topology, control)
+        if self.machines is None and control.policy == "provision" and control.provision_kinds:
+            raise InputError(
+                f"{PREFIX}provision.kinds needs machines to begin with; give --machines"
+            )
         if self.seed < 0:
             raise InputError(f"the seed must be at least 0; got {self.seed}")
         if self.duration_s < control.interval_s:
@@ -70,6 +75,7 @@ class Simulation:
         """Run the simulation. `listeners` are told of every tick."""
         engine_settings, control, simulator = self.settings
         self.check()
+        kinds = (control.provision_kinds or ()) if control.policy == "provision" else ()
         engine = SimulatedEngine(
             self.topology,
             self.workload,
@@ -77,15 +83,19 @@ class Simulation:
             engine_settings,
             seed=self.seed,
             machines=self.machines,
-            machine_processors=control.machine_processors,
+            machine_processors=kinds[0].slots if kinds else control.machine_processors,
+            machine_kind=kinds[0].name if kinds else "",
             max_sojourn_s=control.max_sojourn_s,
         )
         pool = SimulatedPool(engine, control.max_machines)
+        by_kind = {
+            name: Negotiator(one, one.begin) for name, one in pools_of(engine, kinds).items()
+        }
         loop = control_loop(
             engine,
             self.topology,
             control,
-            pool,
+            KindsNegotiator(by_kind) if kinds else pool,
             listeners,
             advise=self.advise,
             act_after_s=self.act_after_s,

@@ -3,9 +3,9 @@ second.
 Fed by files, settings and the command line; used wherever such a value enters or is shown."""
 
 import math
-import os
 import re
 from pathlib import Path
+from typing import Any
 
 from sojourn.errors import InputError
 
@@ -67,12 +67,14 @@ def parse_whole(value: object, what: str, least: int = 1) -> int:
     return value
 
 
-def parse_path(value: object, what: str) -> Path:
+def parse_path(value: Any, what: str) -> Path:
     """A path from text, or from what stands for one."""
-    path = os.fspath(value) if isinstance(value, str | os.PathLike) else None
-    if not isinstance(path, str):
-        raise InputError(f"{what}: must be a path, as text or a pathlib.Path; got {shown(value)}")
-    return Path(path)
+    try:
+        return Path(value)
+    except TypeError:
+        raise InputError(
+            f"{what}: must be a path, as text or a pathlib.Path; got {shown(value)}"
+        ) from None
 
 
 def format_rate(rate: float, digits: int = 4) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
 from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
 from sojourn.control.loop import ControlLoop, Listener, Stale
-from sojourn.control.negotiator import Begin, Negotiator, in_a_thread
+from sojourn.control.negotiator import Begin, KindsNegotiator, Negotiator, in_a_thread
 from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed, check_options
 from sojourn.linefile import check_new
@@ -365,7 +365,7 @@ def control_loop(
     engine: Engine,
     topology: Topology,
     settings: ControlSettings,
-    pool: MachinePool | None = None,
+    pool: MachinePool | KindsNegotiator | None = None,
     listeners: Iterable[Listener] = (),
     *,
     advise: bool = False,
@@ -378,11 +378,16 @@ def control_loop(
 ) -> ControlLoop:
     """The control loop of a topology on any engine, with the negotiator of its machines. Without a
     pool there is this machine alone. `begin` and `clock` are for engines in virtual time."""
+    negotiator = (
+        pool
+        if isinstance(pool, KindsNegotiator)
+        else Negotiator(LocalPool() if pool is None else pool, begin)
+    )
     return ControlLoop(
         engine,
         shape_of(topology, paradigm),
         settings,
-        Negotiator(LocalPool() if pool is None else pool, begin),
+        negotiator,
         listeners,
         advise=advise,
         act_after_s=act_after_s,
@@ -508,6 +513,11 @@ def _check_pool(
     settings: ControlSettings, master: str | None, spark: "SparkSession | None"
 ) -> None:
     """Refuse a pool of machines that does not fit where the topology runs."""
+    if settings.policy == "provision" and settings.provision_kinds:
+        raise InputError(
+            f"{PREFIX}provision.kinds is for simulations: machines of the pool {settings.pool!r} "
+            "are all alike"
+        )
     given = master if spark is None else str(spark.sparkContext.master)
     if settings.pool == "standalone" and given is not None:
         raise InputError(

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from sojourn.provisioning.kinds import Kind, cheapest, price, slots, switched
+from sojourn.errors import InputError
+from sojourn.provisioning.kinds import (
+    Kind,
+    cheapest,
+    chosen,
+    cost,
+    parse_kinds,
+    price_of,
+    slots_of,
+    told,
+)
 from sojourn.provisioning.mended import Options, is_short, mended, predicted
 from sojourn.provisioning.printed import printed
 from sojourn.provisioning.rates import Known, Rates
@@ -199,26 +209,66 @@ def test_there_is_always_one_machine_at_least(
 KINDS = (Kind("small", 1, 1.0, 60), Kind("large", 4, 3.2, 120))
 
 
-def test_the_cheapest_machines_carry_the_load() -> None:
-    assert cheapest(500, KINDS, EACH) == {"small": 1}
-    assert cheapest(2600, KINDS, EACH) == {"small": 3}
-    assert cheapest(3500, KINDS, EACH) == {"large": 1}
-    assert cheapest(4400, KINDS, EACH) == {"large": 1, "small": 1}
+def test_kinds_as_they_are_written() -> None:
+    assert parse_kinds("small=1:1:60s, large=4:3.2:2min", "kinds") == KINDS
+    assert parse_kinds("one=2:0.5", "kinds") == (Kind("one", 2, 0.5),)
+    for wrong in ("", "small", "small=1", "=1:1", "a=0:1", "a=1:-1", "a=1:1:-5s", "a=1:1,a=2:2"):
+        with pytest.raises(InputError):
+            parse_kinds(wrong, "kinds")
 
 
-@given(some.floats(1, 9000), some.floats(0.5, 6))
-def test_no_other_mix_is_cheaper(load: float, large: float) -> None:
+def test_the_cheapest_machines_have_the_slots() -> None:
+    assert cheapest(0, KINDS) == {}
+    assert cheapest(1, KINDS) == {"small": 1}
+    assert cheapest(3, KINDS) == {"small": 3}
+    assert cheapest(4, KINDS) == {"large": 1}
+    assert cheapest(5, KINDS) == {"large": 1, "small": 1}
+
+
+@given(some.integers(1, 10), some.floats(0.5, 6))
+def test_no_other_mix_is_cheaper(need: int, large: float) -> None:
     kinds = (Kind("small", 1, 1.0), Kind("large", 4, large))
-    found = cheapest(load, kinds, EACH, full=1.0)
-    assert slots(found, kinds) * EACH >= load - 1e-6
+    found = cheapest(need, kinds)
+    assert slots_of(found, kinds) >= need
     for small, big in itertools.product(range(11), range(4)):
-        if (small + 4 * big) * EACH >= load:
-            assert price(found, kinds) <= price({"small": small, "large": big}, kinds) + 1e-9
+        if small + 4 * big >= need:
+            assert price_of(found, kinds) <= price_of({"small": small, "large": big}, kinds) + 1e-9
 
 
 def test_other_machines_must_pay() -> None:
-    now, best = {"small": 4}, {"large": 1}
-    # 0.8 an hour are saved; a large machine costs 3.2 for the two minutes it takes to come
-    assert not switched(now, best, KINDS, 400)
-    assert switched(now, best, KINDS, 500)
-    assert not switched(best, now, KINDS, 1e6)
+    # 0.8 an hour are saved; a large machine costs 3.2 an hour for the two minutes it takes to come
+    assert chosen({"small": 4}, 4, KINDS, 400) == {"small": 4, "large": 0}
+    assert chosen({"small": 4}, 4, KINDS, 500) == {"large": 1}
+    assert cost({"small": 4}, {"large": 1}, KINDS, 3600) == pytest.approx(3.2 + 3.2 / 30)
+    # never back to what costs more
+    assert slots_of(chosen({"large": 1}, 4, KINDS, 1e6), KINDS) == 4
+    assert chosen({"large": 1}, 4, KINDS, 1e6)["large"] == 1
+
+
+def test_machines_that_are_too_many_go_and_those_that_lack_come() -> None:
+    assert chosen({"small": 6}, 5, KINDS, 60) == {"small": 5, "large": 0}
+    assert chosen({"small": 1}, 3, KINDS, 60) == {"small": 3, "large": 0}
+    assert chosen({"large": 1}, 5, KINDS, 60) == {"large": 1, "small": 1}
+    # a large machine for one slot: it goes once a small one has paid for coming
+    assert chosen({"large": 1}, 1, KINDS, 20)["large"] == 1
+    assert chosen({"large": 1}, 1, KINDS, 30) == {"small": 1}
+    assert told({"large": 1, "small": 0}, KINDS) == "1 large (3.2 an hour)"
+
+
+@given(some.integers(0, 8), some.integers(0, 3), some.integers(1, 12), some.floats(0, 1e4))
+def test_what_is_chosen_has_the_slots_and_is_the_cheaper_of_both(
+    small: int, large: int, need: int, lasts_s: float
+) -> None:
+    now = {"small": small, "large": large}
+    found = chosen(now, need, KINDS, lasts_s)
+    assert slots_of(found, KINDS) >= need
+    assert min(found.values()) >= 0
+    best = cost(now, cheapest(need, KINDS), KINDS, lasts_s)
+    assert cost(now, found, KINDS, lasts_s) <= best + 1e-12
+
+
+def test_reasons_have_plain_numbers() -> None:
+    many = Rates(0, 2_500_000, (1_000_000,), shed=1_500_000, waiting=123_456, growth=1000)
+    for found in (mended(many, Known()), printed(many, Known())):
+        assert "e+" not in found.why
+        assert "1000000/s" in found.why

@@ -69,6 +69,7 @@ class Record:
     pressures: tuple[Pressure, ...] = ()
     forecast: Forecast | None = None
     measured_s: float | None = None  # over as many intervals as it takes to say something
+    machines: Mapping[str, int] | None = None  # in use by kind, where there are several kinds
     stale: str | None = None  # why the profile it started with holds no more, once it does not
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sojourn.control.controller import Controller, Record, Shape
 from sojourn.control.journal import Journal
-from sojourn.control.negotiator import Negotiator
+from sojourn.control.negotiator import KindsNegotiator, Negotiator
 from sojourn.control.situation import Action
 from sojourn.control.summary import Summary, Tally
 from sojourn.errors import TopologyFailed
@@ -39,7 +39,7 @@ class ControlLoop:
         engine: Engine,
         shape: Shape,
         settings: ControlSettings,
-        negotiator: Negotiator,
+        negotiator: Negotiator | KindsNegotiator,
         listeners: Iterable[Listener] = (),
         *,
         advise: bool = False,
@@ -121,11 +121,10 @@ class ControlLoop:
             record = replace(record, stale=self.stale(samples, record.capacity))
         if record.applied:
             self._apply(record)
+        if isinstance(self.negotiator, KindsNegotiator):
+            record = replace(record, machines=self.negotiator.in_use)
         if not advise:
-            needed = None
-            if record.decision.action in (_SETTLED if not urgent else (Action.ADD,)):
-                needed = record.decision.needed or sum(controller.memory.wanted.values())
-            self.negotiator.want(needed, record.time_s, self.settings.quiet_s)
+            self._negotiate(record)
         if not urgent:
             with self.ticked:
                 self.samples = samples
@@ -137,6 +136,16 @@ class ControlLoop:
                 _log.exception("a listener of the control loop failed")
         self.busy_s += time.thread_time() - began
         return record
+
+    def _negotiate(self, record: Record) -> None:
+        """Have the machines come that the decision needs, if it says something lasting."""
+        decision, quiet_s = record.decision, self.settings.quiet_s
+        lasting = decision.action in ((Action.ADD,) if record.pressures else _SETTLED)
+        if isinstance(self.negotiator, KindsNegotiator):
+            self.negotiator.want(record.time_s, quiet_s, decision.kinds if lasting else None)
+            return
+        needed = decision.needed or sum(self.controller.memory.wanted.values())
+        self.negotiator.want(needed if lasting else None, record.time_s, quiet_s)
 
     def _apply(self, record: Record) -> None:
         assert record.decision.allocation is not None

@@ -9,7 +9,7 @@ comes into use, the pool says so, and it must be worth that."""
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -77,6 +77,11 @@ class Negotiator:
         per_machine = self.pool.processors_per_machine
         return None if per_machine is None else per_machine * len(self._machines())
 
+    @property
+    def in_use(self) -> int:
+        """Machines that the topology uses."""
+        return len(self._machines())
+
     def want(self, processors: int | None, now_s: float, quiet_s: float) -> None:
         """See to it that there is room for that many processors. None says that nothing is known at
         the moment; then only a machine that was lost is asked for again. Returns at once."""
@@ -86,7 +91,7 @@ class Negotiator:
         have = len(self._machines())
         up = have + len(self._spare())
         if processors is not None:
-            self.needed = max(1, -(-processors // per_machine))
+            self.needed = -(-processors // per_machine)
             self._note_need(self.needed, have, up, now_s)
         if self.needed is None or (self.worker is not None and self.worker.is_alive()):
             return
@@ -188,3 +193,43 @@ class Negotiator:
         """Wait for an answer that is under way."""
         if self.worker is not None:
             self.worker.join()
+
+
+class KindsNegotiator:
+    """Where machines are of several kinds: a negotiator for each, which is told how many of that
+    kind there should be. While some are still to come, none of the others are given back."""
+
+    def __init__(self, each: Mapping[str, Negotiator]) -> None:
+        self.each = each
+        self.wanted: Mapping[str, int] | None = None
+
+    @property
+    def capacity(self) -> int:
+        """Processors there is room for now."""
+        return sum(one.capacity or 0 for one in self.each.values())
+
+    @property
+    def answers(self) -> list[Answer]:
+        """What became of requests, kind by kind."""
+        return [answer for one in self.each.values() for answer in one.answers]
+
+    @property
+    def in_use(self) -> dict[str, int]:
+        """Machines by kind."""
+        return {name: one.in_use for name, one in self.each.items()}
+
+    def want(self, now_s: float, quiet_s: float, kinds: Mapping[str, int] | None) -> None:
+        """See to it that there are so many of each kind. None: as before. Returns at once."""
+        self.wanted = kinds if kinds is not None else self.wanted
+        if self.wanted is None:
+            return
+        have = self.in_use
+        coming = any(have[name] < self.wanted.get(name, 0) for name in have)
+        for name, one in self.each.items():
+            count = max(self.wanted.get(name, 0), have[name] if coming else 0)
+            one.want(count * (one.pool.processors_per_machine or 1), now_s, quiet_s)
+
+    def close(self) -> None:
+        """Wait for answers that are under way."""
+        for one in self.each.values():
+            one.close()

@@ -414,6 +414,7 @@ class Decision:
     short: bool = False
     better: bool = False
     known: Known | None = None  # what provisioning has learned
+    kinds: Mapping[str, int] | None = None  # machines that there should be, by kind
 
 
 def known(estimate_s: float) -> float | None:

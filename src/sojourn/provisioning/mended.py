@@ -9,6 +9,7 @@ import statistics
 from dataclasses import dataclass, replace
 
 from sojourn.provisioning.rates import Known, Proposal, Rates
+from sojourn.units import format_duration, format_rate
 
 _PERIODS = 5  # whose rates a prediction is based on
 _SURE = 2.0  # standard errors
@@ -52,7 +53,7 @@ def mended(rates: Rates, known: Known, coming: int = 0, options: Options | None 
         why = "how much a machine can process is not known yet"
     else:
         need = max(1, math.ceil(load / (options.full * known.max_rate) - 1e-9))
-        why = f"{words}, a machine can process {known.max_rate:.4g}/s"
+        why = f"{words}, a machine can process {format_rate(known.max_rate)}/s"
         if short:
             need = max(need, count + 1)
         elif need > count and (load - rates.noise) <= options.full * known.max_rate * count:
@@ -63,7 +64,10 @@ def mended(rates: Rates, known: Known, coming: int = 0, options: Options | None 
         if slow and need <= count:
             need = count + 1
     if slow:
-        why = f"tuples take {rates.latency_s:.3g} s, usually {known.calm_s:.3g} s; {why}"
+        assert rates.latency_s is not None
+        assert known.calm_s is not None
+        now, usual = format_duration(rates.latency_s), format_duration(known.calm_s)
+        why = f"tuples take {now}, usually {usual}; {why}"
     if short and options.start_s and count < need <= count + coming:
         return Proposal(count + coming, f"{why}; {coming} still coming", known)
     return Proposal(need, why, known)
@@ -101,17 +105,17 @@ def _is_slow(rates: Rates, known: Known) -> bool:
 
 def _load(rates: Rates, known: Known, short: bool, options: Options) -> tuple[float, str]:
     """Tuples a second that machines should carry, and how that comes about."""
-    load, words = rates.input, f"{rates.input:.4g}/s come"
+    load, words = rates.input, f"{format_rate(rates.input)}/s come"
     if options.predict:
         later = predicted(known.inputs, options.period_s + options.start_s)
         if later is not None and later > load:
-            load, words = later, f"{words}, {later:.4g}/s soon"
+            load, words = later, f"{words}, {format_rate(later)}/s soon"
     if not short:
         return load, words
     left = rates.waiting + rates.extra * options.start_s * (rates.growth > 0)
     if left > 0:
         load += left / options.period_s
-        words = f"{words}, {left:.4g} wait"
+        words = f"{words}, {format_rate(left)} wait"
     if options.spread and rates.spread > 0:
         load += _BURSTS * rates.spread
         words = f"{words}, in bursts"

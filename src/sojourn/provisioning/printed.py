@@ -5,6 +5,7 @@ process nothing."""
 import math
 
 from sojourn.provisioning.rates import Known, Proposal, Rates
+from sojourn.units import format_rate
 
 
 def printed(rates: Rates, known: Known) -> Proposal:
@@ -19,10 +20,16 @@ def printed(rates: Rates, known: Known) -> Proposal:
         return Proposal(None, "machines process nothing", known)
     if extra > 0:
         more = math.ceil(extra / average)
-        why = f"{extra:.4g}/s more come than are processed, a machine processes {average:.4g}/s"
+        why = (
+            f"{format_rate(extra)}/s more come than are processed, a machine processes "
+            f"{format_rate(average)}/s"
+        )
         return Proposal(count + more, why, Known(max_rate=average))
     if extra < 0 and known.max_rate:
         need = max(1, math.ceil(rates.input / known.max_rate))
-        why = f"{rates.input:.4g}/s come, a machine can process {known.max_rate:.4g}/s"
+        why = (
+            f"{format_rate(rates.input)}/s come, a machine can process "
+            f"{format_rate(known.max_rate)}/s"
+        )
         return Proposal(need, why, known)
     return Proposal(count, "as many come as are processed", known)

@@ -1,7 +1,8 @@
 """What provisioning is told of a period, what it knows of those before, and what it says."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,15 @@ class Rates:
 class Known:
     """What is kept from period to period: the most that a machine processes a second, what came in
     the last periods and when, how long tuples take while nothing is short, and how many machines
-    there should be."""
+    there should be. Where machines are of several kinds: how many of each there should be, and
+    since when so many slots are needed."""
 
     max_rate: float | None = None
     inputs: tuple[tuple[float, float], ...] = ()
     calm_s: float | None = None
     machines: int | None = None
+    kinds: Mapping[str, int] = field(default_factory=dict)
+    slots: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True)

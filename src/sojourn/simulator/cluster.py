@@ -13,27 +13,28 @@ Executor = tuple[str, int]
 
 
 class Cluster:
-    """Some machines with the same number of cores each. With None there is one machine, of
-    unlimited size."""
+    """Some machines, of one kind or several. Those of a kind have the same number of cores each.
+    With None there is one machine, of unlimited size."""
 
-    def __init__(self, machines: int | None, cores: int, settings: SimulatorSettings) -> None:
+    def __init__(
+        self, machines: int | None, cores: int, settings: SimulatorSettings, kind: str = ""
+    ) -> None:
         self.cores, self.settings = cores, settings
-        self.machines = None if machines is None else list(range(machines))
-        self.next = machines or 0
+        self.machines: list[int] | None = None if machines is None else []
+        self.made: list[tuple[str, int]] = []  # the kind and cores of all that ever came
+        self.add(machines or 0, kind, cores)
         self.where: dict[Executor, list[int]] = {}  # the first is an executor's own machine
 
-    def grow(self, machines: int) -> None:
-        """Add machines with new names, up to that many."""
-        assert self.machines is not None
-        while len(self.machines) < machines:
-            self.machines.append(self.next)
-            self.next += 1
+    def add(self, machines: int, kind: str, cores: int) -> None:
+        """Add so many machines with new names."""
+        for _ in range(machines):
+            assert self.machines is not None
+            self.machines.append(len(self.made))
+            self.made.append((kind, cores))
 
-    def shrink(self, machines: int) -> None:
-        """Remove the last machines, down to that many."""
-        assert self.machines is not None
-        for machine in self.machines[machines:]:
-            self.lose(machine)
+    def of(self, kind: str) -> list[int]:
+        """The machines of a kind."""
+        return [machine for machine in self.machines or () if self.made[machine][0] == kind]
 
     def lose(self, machine: int) -> None:
         """Lose a machine. Its workers must sit elsewhere."""
@@ -54,7 +55,7 @@ class Cluster:
         taken = Counter(m for machines in self.where.values() for m in machines)
         for executor in workers:  # one worker of each is at home
             if not self.where[executor]:
-                home = min(self.machines, key=lambda m: (taken[m], m))
+                home = min(self.machines, key=lambda m: (taken[m] / self.made[m][1], m))
                 self.where[executor].append(home)
                 taken[home] += 1
         for executor, count in workers.items():
@@ -67,7 +68,7 @@ class Cluster:
             executor: [
                 Seat(
                     machine,
-                    max(1.0, taken[machine] / self.cores) / self.speed(machine),
+                    max(1.0, taken[machine] / self.made[machine][1]) / self.speed(machine),
                     self.settings.hand_over_s + (0.0 if machine == machines[0] else network),
                 )
                 for machine in machines
@@ -95,6 +96,6 @@ class Cluster:
     def _best(self, home: int, taken: Counter[int]) -> int:
         """The home machine while it has a free core, else the machine with most free cores."""
         assert self.machines is not None
-        if taken[home] < self.cores:
+        if taken[home] < self.made[home][1]:
             return home
-        return min(self.machines, key=lambda m: (taken[m] / self.cores, m != home, m))
+        return min(self.machines, key=lambda m: (taken[m] / self.made[m][1], m != home, m))

@@ -48,6 +48,7 @@ class SimulatedEngine:
         seed: int = 0,
         machines: int | None = None,
         machine_processors: int = 4,
+        machine_kind: str = "",
         max_sojourn_s: float | None = None,
     ) -> None:
         topology.check()
@@ -58,7 +59,7 @@ class SimulatedEngine:
         self.settings = settings = _in_quanta(settings)
         self.batch_s = quantum(engine_settings.batch_s)
         self.commit_s = engine_settings.commit_s
-        self.cluster = Cluster(machines, machine_processors, settings)
+        self.cluster = Cluster(machines, machine_processors, settings, machine_kind)
         self.now_s = 0.0
         self.sampled_s = 0.0
         self.stalled_until_s = 0.0
@@ -429,6 +430,10 @@ class SimulatedEngine:
         self._stall(self.settings.stall_s)
         self._forget_committed(self.now_s)
         self._at(self.now_s + self.batch_s, self._end_batch)
+
+    def leave_machines(self) -> None:
+        """Seat workers elsewhere that sat on machines that are gone."""
+        self._reseat(self.now_s + self.settings.resize_s)
 
     def _reseat(self, ready_s: float) -> None:
         """Seat workers where they are wanted."""

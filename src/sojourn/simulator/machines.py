@@ -1,9 +1,10 @@
 """The pool of machines of a simulation. Machines take time to come up, and tuples may have to wait
 when they come into use."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sojourn.ports import machines_within
+from sojourn.provisioning.kinds import Kind
 from sojourn.simulator.engine import SimulatedEngine
 
 
@@ -20,21 +21,30 @@ class _Job:
         """Virtual time waits for nobody."""
 
 
-class SimulatedPool:
-    """The machines of a simulated cluster, or the one machine if there is none."""
+def pools_of(engine: SimulatedEngine, kinds: Iterable[Kind]) -> dict[str, "SimulatedPool"]:
+    """A pool for each kind of machine."""
+    return {kind.name: SimulatedPool(engine, None, kind) for kind in kinds}
 
-    def __init__(self, engine: SimulatedEngine, most: int | None) -> None:
+
+class SimulatedPool:
+    """The machines of a simulated cluster, or those of one kind, of which there may be none; or the
+    one machine if there is no cluster."""
+
+    def __init__(self, engine: SimulatedEngine, most: int | None, kind: Kind | None = None) -> None:
         self.engine, self.most = engine, most
         self.cluster = engine.cluster
+        self.name, self.least = ("", 1) if kind is None else (kind.name, 0)
+        self.cores = self.cluster.cores if kind is None else kind.slots
+        self.start_s = engine.settings.machine_start_s if kind is None else kind.start_s
         self.ready = 0  # machines that are up and not in use
         self.pause_s = engine.settings.machine_pause_s
-        self.processors_per_machine = None if self.cluster.machines is None else self.cluster.cores
+        self.processors_per_machine = None if self.cluster.machines is None else self.cores
 
     def machines(self) -> list[str]:
         """The machines in use."""
         if self.cluster.machines is None:
             return ["local"]
-        return [f"machine-{number}" for number in self.cluster.machines]
+        return [f"{self.name or 'machine'}-{number}" for number in self.cluster.of(self.name)]
 
     def spare(self) -> list[str]:
         """The machines that are up besides these."""
@@ -42,9 +52,8 @@ class SimulatedPool:
 
     def start(self, machines: int) -> str:
         """Have machines come up."""
-        assert self.cluster.machines is not None
-        up = len(self.cluster.machines) + self.ready
-        wanted = machines_within(machines, 1, self.most)
+        up = len(self.cluster.of(self.name)) + self.ready
+        wanted = machines_within(machines, self.least, self.most)
         if wanted <= up:
             return f"there are {up}, and no more are possible"
         self.ready += wanted - up
@@ -52,18 +61,18 @@ class SimulatedPool:
 
     def use(self, machines: int) -> str:
         """Use machines that are up, and give back the others."""
-        assert self.cluster.machines is not None
-        have, up = len(self.cluster.machines), len(self.cluster.machines) + self.ready
-        wanted = min(machines_within(machines, 1, self.most), up)
+        own = self.cluster.of(self.name)
+        have, up = len(own), len(own) + self.ready
+        wanted = min(machines_within(machines, self.least, self.most), up)
         self.ready = 0
         if wanted == have:
             return f"gave back {up - have}" if up > have else f"there are {have}"
-        if wanted > have:
-            self.cluster.grow(wanted)
-        else:
-            self.cluster.shrink(wanted)
+        self.cluster.add(max(0, wanted - have), self.name, self.cores)
+        for machine in own[wanted:]:
+            self.cluster.lose(machine)
         what = f"added {wanted - have}" if wanted > have else f"gave back {up - wanted}"
         if not self.pause_s:
+            self.engine.leave_machines()
             return what
         self.engine.pause(self.pause_s)
         return f"{what}; tuples waited {self.pause_s:.1f} s"
@@ -77,7 +86,7 @@ class SimulatedPool:
             job.over = True
 
         if starts:
-            self.engine.later(self.engine.settings.machine_start_s, answer)
+            self.engine.later(self.start_s, answer)
         else:
             answer()
         return job

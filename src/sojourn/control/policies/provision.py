@@ -4,14 +4,16 @@ Decides once a period. The algorithm itself, as printed and mended, is in `provi
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sojourn.confidence import half_width
 from sojourn.control.policies.baseline import changed
 from sojourn.control.situation import Action, Blind, Decision, Situation
+from sojourn.provisioning.kinds import Kind, chosen, slots_of, together
+from sojourn.provisioning.kinds import told as told_kinds
 from sojourn.provisioning.mended import Options, mended
 from sojourn.provisioning.printed import printed
-from sojourn.provisioning.rates import Rates
+from sojourn.provisioning.rates import Known, Proposal, Rates
 
 
 def provision(s: Situation | Blind) -> Decision:
@@ -20,18 +22,22 @@ def provision(s: Situation | Blind) -> Decision:
         return Decision(Action.NOT_READY, s.why.reason)
     if s.pressures:
         return Decision(Action.WAIT, f"{s.pressing}; but the policy waits for its period")
-    known, settings = s.memory.known, s.settings
+    known, settings, kinds = s.memory.known, s.settings, s.settings.provision_kinds
     last_s = known.inputs[-1][0] if known.inputs else s.past[0].time_s
     left_s = last_s + settings.provision_s - s.now_s
-    each = settings.machine_processors
+    each = 1 if kinds else settings.machine_processors  # where kinds differ, slots are counted
     machines = max(1, math.ceil(s.total(s.current) / each))
     if left_s > 0.5 * settings.interval_s:
         room = known.machines or 0
         if s.limits.capacity is not None:
             room = min(room, s.limits.capacity // each)
-        if room > machines:  # one that was asked for has come
-            return changed(s, shared(room * each, s), f"{room} machines are there")
-        return Decision(Action.WAIT, f"the period ends in {left_s:.0f} s")
+        asked = None if known.machines is None else _asked(s, known)
+        if asked is not None and room > machines:  # one that was asked for has come
+            there = f"{room} {'slots' if kinds else 'machines'} are there"
+            found = changed(s, shared(room * each, s), there)
+            return replace(found, needed=asked.processors, kinds=asked.kinds)
+        words = f"the period ends in {left_s:.0f} s"
+        return Decision(Action.WAIT, words, needed=asked.processors if asked else None)
     rates = rates_of(s, machines, last_s)
     if settings.provision_form == "printed":
         proposal = printed(rates, known)
@@ -39,22 +45,76 @@ def provision(s: Situation | Blind) -> Decision:
         proposal = replace(proposal, known=replace(proposal.known, inputs=inputs))
     else:
         extra = settings.provision_extra
+        starts = extra in ("start", "all")
         options = Options(
             period_s=settings.provision_s,
+            start_s=s.outlook.machines_s if starts else 0.0,
             predict=extra in ("predict", "all"),
             latency=extra in ("latency", "all"),
             idle=extra in ("idle", "all"),
             spread=extra in ("spread", "all"),
         )
-        proposal = mended(rates, known, options=options)
+        proposal = mended(rates, known, max(0, (known.machines or 0) - machines), options)
     if proposal.machines is None:
         return Decision(Action.NOT_READY, proposal.why, known=proposal.known)
-    most = settings.max_machines
-    wanted = proposal.machines if most is None else min(most, proposal.machines)
-    words = f"{proposal.why}: {machines} → {wanted} machines of {each} processors"
-    found = changed(s, shared(wanted * each, s), words)
-    needed = max(wanted * each, found.needed or 0)
-    return replace(found, known=replace(proposal.known, machines=wanted), needed=needed)
+    if kinds:
+        now, words = _by_price(s, proposal.machines, proposal, kinds)
+    else:
+        most = settings.max_machines
+        wanted = proposal.machines if most is None else min(most, proposal.machines)
+        now = replace(proposal.known, machines=wanted)
+        words = f"{machines} → {wanted} machines of {each} processors"
+    asked = _asked(s, now)
+    found = changed(
+        s, shared((now.machines or 0) * each, s), f"{proposal.why}: {words}{asked.ready}"
+    )
+    needed = max(asked.processors, found.needed or 0)
+    return replace(found, known=now, needed=needed, kinds=asked.kinds)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What machines are asked for: their processors, how many of each kind if there are several,
+    and how many of them are to be ready, in words."""
+
+    processors: int
+    kinds: Mapping[str, int] | None
+    ready: str
+
+
+def _asked(s: Situation, known: Known) -> _Asked:
+    """The machines that there should be, and those that are kept ready. Of several kinds, those are
+    of the one with the lowest price."""
+    settings, wanted = s.settings, known.machines or 0
+    if settings.provision_kinds:
+        kinds = settings.provision_kinds
+        ready = {min(kinds, key=lambda kind: kind.price).name: settings.provision_ready}
+        mix = together(known.kinds, ready)
+        words = f", and {told_kinds(ready, kinds)} kept ready" if settings.provision_ready else ""
+        return _Asked(slots_of(mix, kinds), mix, words)
+    up = wanted + settings.provision_ready
+    if settings.max_machines is not None:
+        up = max(wanted, min(up, settings.max_machines))
+    words = f", and {up - wanted} kept ready" if up > wanted else ""
+    return _Asked(up * settings.machine_processors, None, words)
+
+
+def _by_price(
+    s: Situation, slots: int, proposal: Proposal, kinds: tuple[Kind, ...]
+) -> tuple[Known, str]:
+    """Machines for so many slots by their price, and why. What is needed is taken to last for as
+    long again as it has lasted, and for a period at least."""
+    known, settings = s.memory.known, s.settings
+    if settings.max_processors is not None:
+        slots = min(slots, settings.max_processors)
+    before = known.slots
+    since_s = before[1] if before is not None and before[0] == slots else s.now_s
+    first = kinds[0]
+    there = known.kinds or {first.name: math.ceil((s.limits.capacity or 1) / first.slots)}
+    mix = chosen(there, slots, kinds, max(settings.provision_s, s.now_s - since_s))
+    now = replace(proposal.known, machines=slots_of(mix, kinds), kinds=mix, slots=(slots, since_s))
+    counted = f"for {slots} slots (each counted as a machine)"
+    return now, f"{counted} {told_kinds(there, kinds)} → {told_kinds(mix, kinds)}"
 
 
 def rates_of(s: Situation, machines: int, since_s: float) -> Rates:
