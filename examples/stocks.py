@@ -2,10 +2,14 @@
 is not keyed, so each of its workers gets an equal share of all trades and passes on the maxima of
 those; the second merges them.
 
-    python examples/stocks.py [--count 20000] [--rate 5000] [--out out/stocks]
+    python examples/stocks.py [--count 20000] [--rate 5000] [--shed-after 0.2] [--out out/stocks]
     python examples/stocks.py --plain [--count 20000]
 
     trades ─→ maxima ─→ merge ─→ out
+          └─→ kept
+
+With --shed-after, trades that are so many seconds late are shed. What was kept is written as well,
+so that the maxima can be held against it.
 
 With --plain, the same as a Structured Streaming query, to which `sojourn.attach` could be attached
 on a cluster. Trades are made up: 1000 symbols, and prices that wander.
@@ -14,8 +18,9 @@ on a cluster. Trades are made up: 1000 symbols, and prices that wander.
 import argparse
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import sojourn as sj
 
@@ -65,24 +70,41 @@ class Merge(sj.Operator):
 
 def topology(
     count: int | None = None,
-    rate: float | None = None,
+    rate: float | Sequence[tuple[float, float]] | None = None,
     out: str | None = None,
     shed_after: float | None = None,
+    kept: str | None = None,
 ) -> sj.Topology:
-    """Both stages. Without `out`, nobody keeps what comes out."""
+    """Both stages. Without `out`, nobody keeps what comes out. With `kept`, the trades that were
+    not shed are written there."""
     t = sj.Topology("stocks")
     if rate is None:
         source = sj.sources.iterable(lambda: map(trade, range(count or 10**9)))
     else:
         source = sj.sources.paced(trade, rate=rate, count=count, shed_after=shed_after)
-    maxima = t.operator("maxima", Maxima, t.source("trades", source))
-    merged = t.operator("merge", Merge, maxima, key=symbol_of)
-    kept = sj.sinks.call(lambda _: None) if out is None else sj.sinks.jsonl(out)
-    t.sink("out", kept, merged)
+    trades = t.source("trades", source)
+    merged = t.operator("merge", Merge, t.operator("maxima", Maxima, trades), key=symbol_of)
+    t.sink("out", sj.sinks.call(lambda _: None) if out is None else sj.sinks.jsonl(out), merged)
+    if kept is not None:
+        t.sink("kept", sj.sinks.jsonl(kept), trades)
     return t
 
 
-def sequentially(trades: Iterator[Trade]) -> dict[tuple[int, int], float]:
+def written(directory: str | Path) -> Iterator[Any]:
+    """What a sink has written."""
+    for path in sorted(Path(directory).glob("*.jsonl")):
+        yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())
+
+
+def highest(directory: str | Path) -> dict[tuple[int, int], float]:
+    """The last word of what came out: the highest price of each second and symbol."""
+    best: dict[tuple[int, int], float] = {}
+    for second, symbol, price in written(directory):
+        best[second, symbol] = max(price, best.get((second, symbol), 0.0))
+    return best
+
+
+def sequentially(trades: Iterable[Trade]) -> dict[tuple[int, int], float]:
     """The same without streams."""
     best: dict[tuple[int, int], float] = {}
     for time_s, symbol, price in trades:
@@ -122,6 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="the highest price of every stock in every second")
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--rate", type=float, help="trades a second; as fast as they go without")
+    parser.add_argument("--shed-after", type=float, help="seconds after which late trades are shed")
     parser.add_argument("--out", default="out/stocks", help="directory for what comes out")
     parser.add_argument("--plain", action="store_true", help="as a Structured Streaming query")
     options = parser.parse_args()
@@ -131,20 +154,24 @@ def main() -> None:
         parser.error(f"--rate must be above 0; got {options.rate:g}")
     if not options.plain and any(Path(options.out).glob("*.jsonl")):
         parser.error(f"{options.out}: has results already; give another --out")
+    if options.shed_after is not None and (options.rate is None or not options.shed_after > 0):
+        parser.error(f"--shed-after must be above 0 and needs --rate; got {options.shed_after:g}")
+    kept = None if options.shed_after is None else f"{options.out}-kept"
     if options.plain:
         best = plain(options.count)
     else:
         try:
-            with sj.start(topology(options.count, options.rate, options.out)) as running:
+            made = topology(options.count, options.rate, options.out, options.shed_after, kept)
+            with sj.start(made) as running:
                 running.await_idle()
         except sj.TopologyFailed as error:
             parser.exit(1, f"{error}\n")
-        best = {}
-        for path in sorted(Path(options.out).glob("*.jsonl")):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                second, symbol, price = json.loads(line)
-                best[second, symbol] = max(price, best.get((second, symbol), 0.0))
-    right = best == sequentially(map(trade, range(options.count)))
+        best = highest(options.out)
+    trades: list[Trade] = list(map(trade, range(options.count)))
+    if kept is not None and not options.plain:
+        trades = list(written(kept))
+        print(f"{options.count - len(trades)} of {options.count} trades were shed")
+    right = best == sequentially(trades)
     seconds = {second for second, _ in best}
     print(f"{len(best)} maxima of {len(seconds)} seconds, {'all right' if right else 'WRONG'}")
 

@@ -15,6 +15,7 @@ import lab
 import pytest
 import shapes
 import sse
+import stocks
 import vld
 from conftest import await_exit, processes, results
 from pyspark.sql import SparkSession
@@ -167,3 +168,24 @@ def test_experiments_control_shapes_and_see_how_long_a_change_takes(spark: Spark
     if applied[-1] is not records[-1]:
         ends = records[-1].samples.vertices
         assert {name: ends[name].processors for name in wanted} == wanted
+
+
+def test_the_highest_prices_are_those_of_the_trades_that_were_not_shed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """In between, trades come far faster than they can be read, so those that are late are shed."""
+    count, out, kept = 84_000, tmp_path / "out", tmp_path / "kept"
+    rates = [(1.0, 1e3), (0.04, 2e6), (1.0, 1e3)]
+    topology = stocks.topology(count, rates, str(out), shed_after=0.1, kept=str(kept))
+    shed = 0
+    with sj.start(topology, spark=spark, settings={"commit": 1}) as running:
+        done = False
+        while not done:
+            done = running.await_idle(0.3)
+            shed += running.samples().vertices["trades"].shed
+    trades = [tuple(trade) for trade in stocks.written(kept)]
+    assert trades
+    assert shed == count - len(trades) > 0
+    assert len(set(trades)) == len(trades)
+    assert set(trades) <= set(map(stocks.trade, range(count)))
+    assert stocks.highest(out) == stocks.sequentially(trades)

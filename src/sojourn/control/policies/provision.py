@@ -118,7 +118,8 @@ def _by_price(
 
 
 def rates_of(s: Situation, machines: int, since_s: float) -> Rates:
-    """The rates of the intervals since a time. The machines have equal shares."""
+    """The rates of the intervals since a time. The machines have equal shares. What one processes
+    is by the time for which there were how many: one that came at the end did not do its part."""
     past = [m for m in s.past if m.time_s > since_s] or [s.latest]
     seconds = math.fsum(m.interval_s for m in past)
     comes = math.fsum(m.external_rate * m.interval_s for m in past) / seconds
@@ -126,6 +127,9 @@ def rates_of(s: Situation, machines: int, since_s: float) -> Rates:
     lag = past[-1].backlog_s - past[0].backlog_s
     growth = max(0.0, lag * comes / seconds) if len(past) > 1 else 0.0
     processed = max(0.0, comes - shed - growth)
+    there = [sum(m.operators[name].processors for name in s.wanted) for m in past]
+    taken = math.fsum(n * m.interval_s for n, m in zip(there, past, strict=True)) / seconds
+    each = processed * there[-1] / max(1.0, taken) / machines
     off = [m.external_rate - m.shed for m in past]
     spread = _deviation([m.shed for m in past])
     busy = math.fsum(o.busy * o.processors for o in s.smooth.operators.values())
@@ -133,7 +137,7 @@ def rates_of(s: Situation, machines: int, since_s: float) -> Rates:
     return Rates(
         time_s=s.now_s,
         input=comes,
-        processed=(processed / machines,) * machines,
+        processed=(each,) * machines,
         noise=min(comes, half_width(off)) if len(off) > 2 else 0.02 * comes,
         shed=shed,
         spread=spread,
