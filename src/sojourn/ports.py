@@ -58,7 +58,8 @@ class Sample:
     that is what its processors are busy with. `shards` are the busiest ones of an operator with a
     key, with how many tuples came for each. `together` has the second moments of `emitted`: for
     each two edges, the sum over tuples of how many one made on the one times on the other. `parts`
-    are those of its executors, if there are several or if they have state."""
+    are those of its executors, if there are several or if they have state. `shed_by` says how many
+    tuples each machine has shed: the one that the executor is on that would have had them wait."""
 
     name: str
     interval_s: float
@@ -80,6 +81,7 @@ class Sample:
     shards: Mapping[int, int] | None = None
     together: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
+    shed_by: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def service_rate(self) -> float | None:

@@ -44,6 +44,8 @@ class OperatorOptions(TypedDict, Generic[In], total=False):
     - `chain` makes the operator share the workers of its only input, which must be an operator.
       `executors`, `processors`, `concurrency` and `on_error` are then those of the input. A
       failure in a chain counts as a failure of the tuple at its head.
+    - `shed_after` drops and counts tuples that would wait for longer than so many seconds at an
+      executor. Only for an operator without a key right behind the sources.
     - `broadcast` names inputs of which every worker gets every value, a (key, value) pair.
       `self.broadcast` holds the last value of each key; None removes the key."""
 
@@ -55,6 +57,7 @@ class OperatorOptions(TypedDict, Generic[In], total=False):
     on_error: OnError
     chain: bool
     ttl: float | str | None
+    shed_after: float | str | None
     broadcast: "Vertex[tuple[Any, ...]] | Sequence[Vertex[tuple[Any, ...]]]"
 
 

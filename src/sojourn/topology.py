@@ -73,6 +73,7 @@ class OperatorSpec:
     emits: Emits = "many"
     ttl_s: float | None = None
     broadcast: bool = False
+    shed_after_s: float | None = None
 
     @property
     def least_processors(self) -> int:
@@ -142,6 +143,7 @@ class Topology(Streams):
         on_error: OnError = "fail",
         chain: bool = False,
         ttl: float | str | None = None,
+        shed_after: float | str | None = None,
         broadcast: Vertex[Any] | Sequence[Vertex[Any]] = (),
         **unknown: object,
     ) -> Vertex[Any]:
@@ -161,7 +163,15 @@ class Topology(Streams):
             emits,
             None if ttl is None else parse_duration(ttl, f"{what}: ttl"),
             bool(told),
+            None if shed_after is None else parse_duration(shed_after, f"{what}: shed_after"),
         )
+        if spec.shed_after_s is not None and (
+            key is not None or chain or not spec.shed_after_s > 0
+        ):
+            raise InputError(
+                f"{what}: shed_after must be above zero, and goes with neither a key nor "
+                f"chain=True; got {shed_after!r}"
+            )
         own = (executors, processors, concurrency, on_error) != (1, None, "process", "fail")
         if chain and own:
             raise InputError(
@@ -255,6 +265,8 @@ class Topology(Streams):
         for spec in self.operators.values():
             if spec.chained:
                 self._check_chain(spec)
+            if spec.shed_after_s is not None:
+                self._check_first(spec)
         directories: dict[object, str] = {}
         for name, sink in self.sinks.items():
             directory = getattr(sink.sink, "directory", None)
@@ -319,6 +331,19 @@ class Topology(Streams):
     def sinks(self) -> dict[str, SinkSpec]:
         """All sinks, in the order they were declared."""
         return {n: s for n, s in self.vertices.items() if isinstance(s, SinkSpec)}
+
+    def _check_first(self, spec: OperatorSpec) -> None:
+        """Refuse an operator that sheds and is not right behind the sources."""
+        for edge in self.edges:
+            if (
+                edge.receiver == spec.name
+                and not edge.broadcast
+                and edge.sender not in self.sources
+            ):
+                raise InputError(
+                    f"operator {spec.name!r}: shed_after is for operators right behind sources, "
+                    f"where nothing is done yet; it gets tuples from {edge.sender!r}"
+                )
 
     def _check_chain(self, spec: OperatorSpec) -> None:
         """Refuse an operator that cannot share the workers of its input."""

@@ -1,6 +1,7 @@
 """The same topology on a real standalone cluster of two workers, in a driver of its own, because
 a process can have but one Spark session; and with a Spark executor killed under load."""
 
+import json
 import re
 import subprocess
 import sys
@@ -89,3 +90,53 @@ def test_a_cluster_runs_the_same_and_survives_a_killed_spark_executor(tmp_path: 
     (moved,) = re.findall(r"moved (\d+)", ended.stdout)
     assert int(moved) > 0  # at the end of a batch Spark has put a partition elsewhere
     check_counts(results(out), WORDS)
+
+
+SHEDDER = """
+import collections, json, time
+import sojourn as sj
+
+def slow(number):
+    time.sleep(0.01)
+    return [number]
+
+if __name__ == "__main__":
+    t = sj.Topology("shedder")
+    numbers = t.source("numbers", sj.sources.paced(int, rate=1000, count={count}))
+    kept = t.operator("slow", slow, numbers, executors=2, processors=2, shed_after=0.1)
+    t.sink("out", sj.sinks.jsonl({out!r}), kept)
+    by = collections.Counter()
+    with sj.start(t, master={url!r}, settings={{"commit": 1}}) as running:
+        done = False
+        while not done:
+            done = running.await_idle(1.0)
+            sample = running.samples().vertices["slow"]
+            assert sum(sample.shed_by.values()) == sample.shed
+            by.update(sample.shed_by)
+    print(json.dumps(by))
+"""
+
+
+def test_each_machine_sheds_what_it_cannot_take_and_counts_it(tmp_path: Path) -> None:
+    """Two machines take a hundred tuples a second each, and a thousand come."""
+    count, out = 2500, tmp_path / "out"
+    with StandaloneCluster(tmp_path) as cluster:
+        for _ in range(2):
+            cluster.add(cores=3)
+        script = tmp_path / "driver.py"
+        made = SHEDDER.format(count=count, out=str(out), url=cluster.url)
+        script.write_text(made, encoding="utf-8")
+        ended = subprocess.run(
+            [sys.executable, str(script)],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+    assert ended.returncode == 0, ended.stdout
+    by = json.loads(ended.stdout.splitlines()[-1])
+    assert len(by) == 2
+    assert all(name and shed > 0 for name, shed in by.items())
+    kept = results(out)
+    assert len(set(kept)) == len(kept) > 0
+    assert sum(by.values()) == count - len(kept)

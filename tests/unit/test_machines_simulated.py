@@ -3,6 +3,7 @@ and what a lost one leads to."""
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ import sojourn as sj
 from sojourn.control.controller import Record
 from sojourn.control.loop import ControlLoop
 from sojourn.control.situation import Action
+from sojourn.errors import InputError
+from sojourn.provisioning.kinds import Kind, slots_of
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
+from sojourn.simulate import Simulation
 from sojourn.simulator import Distribution, OperatorLoad, SourceLoad, Workload
 from sojourn.simulator.engine import SimulatedEngine
 from sojourn.simulator.machines import SimulatedPool
@@ -189,3 +193,108 @@ def test_where_rates_have_no_noise_both_forms_keep_one_machine() -> None:
         bench.run(100.0)
         needed[form] = max(r.decision.needed or 0 for r in bench.records)
     assert needed == {"printed": 6, "mended": 6}
+
+
+def test_provision_measures_how_long_machines_take_and_asks_once() -> None:
+    bench = Bench(
+        ((20.0, CALM), (1.0, BUSY)), 1, shed=0.5, policy="provision", provision_s=5.0,
+        provision_extra="start",
+    )  # fmt: skip
+    bench.run(80.0)
+    assert any("1 still coming" in r.decision.reason for r in bench.records)
+    start_s = bench.engine.settings.machine_start_s
+    assert bench.loop.controller.memory.outlook.machines_s == pytest.approx(start_s, abs=1.5)
+    first = bench.loop.negotiator.answers[0]
+    assert (first.wanted, first.had) == (2, 1)
+    assert bench.records[-1].capacity == 12
+
+
+def test_provision_keeps_machines_ready_and_says_so() -> None:
+    """A machine that is ready is in use as soon as the next decision finds that it is needed."""
+    steps = ((60.0, CALM), (1.0, BUSY))
+    benches = {}
+    for ready in (0, 1):
+        bench = Bench(
+            steps, 1, shed=0.5, policy="provision", provision_s=10.0, provision_ready=ready
+        )
+        bench.run(110.0)
+        benches[ready] = bench
+    before = {n: [r for r in b.records if 30 < r.time_s < 60] for n, b in benches.items()}
+    assert {r.capacity for r in before[0]} == {6}
+    assert {r.capacity for r in before[1]} == {12}
+    assert any("1 → 1 machines of 6 processors, and 1 kept ready" in r.decision.reason
+               for r in before[1])  # fmt: skip
+    assert {sum(r.wanted.values()) for r in before[1]} == {6}  # it is idle
+    assert 0 < shed(benches[1], 60.0, 110.0) < shed(benches[0], 60.0, 110.0)
+    assert benches[1].records[-1].capacity == 18
+    allowed = Bench(((1.0, CALM),), 1, shed=0.5, policy="provision", provision_s=10.0,
+                    provision_ready=3, max_machines=2)  # fmt: skip
+    allowed.run(60.0)
+    assert max(r.decision.needed or 0 for r in allowed.records) == 12
+
+
+SMALL_AND_LARGE = (Kind("small", 2, 1.0, 5.0), Kind("large", 8, 3.0, 10.0))
+
+
+def mixed(steps: Steps, until_s: float, **settings: Any) -> list[Record]:
+    """Both operators of 25 ms on machines of two kinds."""
+    t = sj.Topology("row")
+    value = t.source("source", sj.sources.paced(lambda n: n, rate=1.0, shed_after=0.5))
+    for name in ("check", "price"):
+        value = t.operator(name, lambda v: [v], value)
+    t.sink("out", sj.sinks.console(), value)
+    load = OperatorLoad(Distribution("exponential", 0.025))
+    control = ControlSettings(
+        max_sojourn_s=0.5, policy="provision", provision_s=10.0, quiet_s=0.0,
+        provision_kinds=SMALL_AND_LARGE, **settings,
+    )  # fmt: skip
+    found: list[Record] = []
+    Simulation(
+        t,
+        Workload({"check": load, "price": load}, {"source": SourceLoad(steps)}),
+        (EngineSettings(), control, SimulatorSettings()),
+        until_s,
+        machines=1,
+    ).run(listeners=[found.append])
+    return [record for record in found if not record.pressures]
+
+
+def test_provision_chooses_kinds_by_price_and_switches_once_that_pays() -> None:
+    records = mixed(((40.0, 25.0), (200.0, 130.0), (1.0, 25.0)), 320.0)
+    in_use = [dict(record.machines or {}) for record in records]
+    assert in_use[0] == {"small": 1, "large": 0}
+    small_first = next(i for i, mix in enumerate(in_use) if mix["small"] >= 2)
+    large = next(i for i, mix in enumerate(in_use) if mix["large"])
+    assert records[small_first].time_s < records[large].time_s < 240.0
+    # the others stay until the large one is there, and go then
+    assert in_use[large - 1]["small"] >= 4
+    assert any(mix == {"small": 0, "large": 1} for mix in in_use[large:])
+    assert in_use[-1] == {"small": 1, "large": 0}
+    for record, mix in zip(records, in_use, strict=True):
+        assert record.capacity == slots_of(mix, SMALL_AND_LARGE)
+    told = [record.decision.reason for record in records]
+    assert any("→ 1 large (3 an hour)" in reason for reason in told)
+    settled = [r.samples.vertices["source"].shed for r in records if 150 < r.time_s < 240]
+    assert sum(settled) == 0
+
+
+def test_of_several_kinds_the_cheapest_is_kept_ready() -> None:
+    records = mixed(((1.0, 25.0),), 60.0, provision_ready=1)
+    assert records[-1].machines == {"small": 2, "large": 0}
+    assert "1 small (1 an hour) kept ready" in " ".join(r.decision.reason for r in records)
+
+
+def test_kinds_go_with_neither_a_number_of_machines_nor_without_any() -> None:
+    with pytest.raises(InputError, match=r"machines\.most does not go with .*provision\.kinds"):
+        ControlSettings(provision_kinds=SMALL_AND_LARGE, max_machines=2)
+    with pytest.raises(InputError, match="needs machines to begin with"):
+        replace(_plain(), machines=None).check()
+
+
+def _plain() -> Simulation:
+    t = sj.Topology("row")
+    t.sink("out", sj.sinks.console(), t.source("source", sj.sources.paced(str, rate=1.0)))
+    control = ControlSettings(
+        max_sojourn_s=1.0, policy="provision", provision_kinds=SMALL_AND_LARGE
+    )
+    return Simulation(t, Workload({}), (EngineSettings(), control, SimulatorSettings()), 9.0)

@@ -15,7 +15,9 @@ from sojourn.control.controller import shape_of
 from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
 from sojourn.operators import Operator, Output
-from sojourn.settings import ControlSettings
+from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
+from sojourn.simulator import Workload
+from sojourn.simulator.engine import SimulatedEngine
 from sojourn.streams import Vertex
 from sojourn.testing import Bench
 from sojourn.topology import Edge, Topology
@@ -623,3 +625,21 @@ def test_a_source_and_a_sink_that_cannot_be_pickled_are_refused_by_name() -> Non
     topology.sink("shut", sinks.call(lambda _value: lock), lines)
     with pytest.raises(InputError, match="'shut' cannot be sent"):
         pickled(topology)
+
+
+def test_only_an_operator_right_behind_sources_and_without_a_key_can_shed() -> None:
+    topology, lines = start()
+    for wrong in ({"key": str}, {"chain": True}):
+        with pytest.raises(InputError, match=r"shed_after must be above zero, and goes with"):
+            topology.operator("first", yields, lines, shed_after=0.2, **wrong)
+    with pytest.raises(InputError, match=r"shed_after must be above zero"):
+        topology.operator("first", yields, lines, shed_after=0)
+    first = topology.operator("first", yields, lines, shed_after="200ms")
+    assert topology.operators["first"].shed_after_s == 0.2
+    topology.sink("out", nothing(), first)
+    topology.check()
+    with pytest.raises(InputError, match="a simulation sheds at sources only"):
+        SimulatedEngine(topology, Workload({}), SimulatorSettings(), EngineSettings())
+    topology.operator("second", yields, first, shed_after=0.2)
+    with pytest.raises(InputError, match=r"'second': shed_after is for .* tuples from 'first'"):
+        topology.check()

@@ -319,3 +319,23 @@ def test_shards_count_since_the_last_samples_whoever_else_polls() -> None:
     others = Change(report(executor=1, shards={9: 1}), None)
     assert merge([Change(now, before), others])["v"].shards == {2: 10, 3: 4, 9: 1}
     assert merge([Change(report(shards=None), None)])["v"].shards is None
+
+
+def test_what_is_shed_is_told_by_machine() -> None:
+    before = report(executor=1, machine="b", shed=4)
+    now = [report(machine="a", shed=3), report(executor=1, machine="b", shed=9)]
+    now.append(report(executor=2, machine="c"))
+    changes = [Change(now[0], None), Change(now[1], before), Change(now[2], None)]
+    sample = merge(changes)["v"]
+    assert sample.shed == 8
+    assert sample.shed_by == {"a": 3, "b": 5}
+
+
+def test_a_tree_whose_tuple_is_shed_is_over_and_has_no_sojourn() -> None:
+    tracker = Tracker()
+    tracker.note(traces(m.Root(1, 77, START_S), m.Ack(1, 77, m.SHED_S)))
+    assert not tracker.trees
+    assert tracker.collect() is None
+    # what else came of it counts
+    tracker.note(traces(m.Root(2, 5 ^ 6, START_S), m.Ack(2, 5, START_S + 2), m.Ack(2, 6, m.SHED_S)))
+    assert tracker.take() == [2.0]

@@ -77,7 +77,7 @@ class Measure:
     late: Mapping[str, float] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)  # of sources
     shares: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    shed: float = 0.0  # by sources, tuples a second
+    shed: float = 0.0  # by sources and operators right behind them, tuples a second
 
     @cached_property
     def columns(self) -> Columns:
@@ -165,7 +165,7 @@ def measured(
         late=_late(known_rates, sources, shares),
         rates=known_rates,
         shares=shares,
-        shed=sum(source.shed / source.interval_s for source in sources.values()),
+        shed=sum(one.shed / one.interval_s for one in samples.vertices.values() if one.shed),
     )
 
 

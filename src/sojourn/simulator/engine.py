@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sojourn.chains import contracted
+from sojourn.errors import InputError
 from sojourn.graph import groups, is_loop, reached
 from sojourn.ports import Allocation, Pressure, Sample, Samples, Sojourn, scv_of
 from sojourn.pressure import QueueWatch, RateWatch
@@ -52,6 +53,12 @@ class SimulatedEngine:
         max_sojourn_s: float | None = None,
     ) -> None:
         topology.check()
+        for spec in topology.operators.values():
+            if spec.shed_after_s is not None:
+                raise InputError(
+                    f"operator {spec.name!r}: a simulation sheds at sources only; give shed_after "
+                    "to them"
+                )
         topology = contracted(topology)
         workload = workload.checked(topology)
         topology = topology.without_broadcasts()

@@ -162,6 +162,7 @@ def build_tasks(
             queue_bytes=plan.settings.max_queue_bytes,
             max_rest_s=rest_s,
             max_sojourn_s=max_sojourn_s,
+            shed_after_s=None if operator is None else operator.shed_after_s,
             slots=concurrency if isinstance(concurrency, int) else 0,
             bundled=operator is not None and takes_bundles(operator.code),
             chain=behind(operator.code) if operator is not None else (),

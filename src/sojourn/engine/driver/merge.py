@@ -190,7 +190,16 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         shards=None if reports[0].shards is None else _busiest(changes),
         together={edge: dict(others) for edge, others in together.items()},
         parts=_parts(changes),
+        shed_by=_shed_by(changes),
     )
+
+
+def _shed_by(changes: list[Change]) -> dict[str, int]:
+    """Tuples shed, by machine."""
+    found: Counter[str] = Counter()
+    for change in changes:
+        found[change.now.machine] += round(change.of("shed"))
+    return dict(+found)
 
 
 def _busiest(changes: list[Change]) -> dict[int, int]:

@@ -65,7 +65,7 @@ class Tracker:
             tree = self.trees.setdefault(ack.root, _Tree())
             tree.value ^= ack.value
             tree.last_s = max(tree.last_s, ack.at_s)
-            if len(tree.done) <= MAX_PROCESSED:
+            if len(tree.done) <= MAX_PROCESSED and ack.at_s != m.SHED_S:
                 tree.done.append((ack.at_s, vertex))
             self._check(ack.root, tree)
 
@@ -94,7 +94,7 @@ class Tracker:
     def _check(self, root: int, tree: _Tree) -> None:
         if tree.value == 0 and tree.arrival_s is not None:
             del self.trees[root]
-            if len(tree.done) <= MAX_PROCESSED:
+            if 0 < len(tree.done) <= MAX_PROCESSED:
                 self.paths.add(tree.arrival_s, tree.done)
             if tree.last_s:
                 self._add(max(0.0, tree.last_s - tree.arrival_s))

@@ -61,6 +61,7 @@ class ElasticExecutor:
     def __init__(self, spec: ExecutorSpec, listener: socket.socket, pickled: bytes) -> None:
         self.spec, self.pickled = spec, pickled
         self.what = f"{spec.kind} {spec.place.vertex!r}"
+        self.machine = machine_name()
         self.host_pid, self.control = start_host(spec.host, listener)
         durable.private_directory(spec.directory)
         self.loop = Loop()
@@ -144,7 +145,7 @@ class ElasticExecutor:
                 os.getpid(),
                 boot_id(),
                 time.monotonic(),
-                machine_name(),
+                self.machine,
                 spark_executor_id(),
                 own_code(),
             )
@@ -244,8 +245,24 @@ class ElasticExecutor:
             return
         now_s = time.monotonic()
         self.meter.arrived(len(bundle.payloads), now_s)
+        self._shed(bundle)
         self.meter.bytes_in += self.workers.put(bundle)
         self.workers.look(now_s)
+
+    def _shed(self, bundle: Bundle) -> None:
+        """Drop what would wait here for too long. One that need not wait is taken in any case. What
+        is dropped is done: it has come, so a commit counts it, and nobody sends it again."""
+        limit_s, workers = self.spec.shed_after_s, self.workers
+        if limit_s is None:
+            return
+        room = int(limit_s * max(1, self.processors) / max(workers.service_s, 1e-9))
+        taken = max(0 if workers.waiting else 1, room - workers.waiting)
+        for trace in bundle.traces:
+            if trace.index >= taken:
+                self.tracing.shed(trace.root, trace.id)
+        self.meter.shed += len(bundle.payloads[taken:])
+        bundle.payloads = bundle.payloads[:taken]
+        bundle.traces = [trace for trace in bundle.traces if trace.index < taken]
 
     def _hold_back(self) -> None:
         """Read from the task, or ask the source for more, only while there is room. The sockets and

@@ -55,5 +55,6 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         moved=workers.moved.bytes,
         sync_s=workers.moved.sync_s,
         moving_s=workers.moved.moving_s,
+        machine=executor.machine,
         stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )

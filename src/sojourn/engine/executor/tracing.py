@@ -38,6 +38,10 @@ class Tracing:
         """Note that a tracked tuple will not be processed."""
         self.note([], [m.Ack(root, value, time.monotonic())])
 
+    def shed(self, root: int, value: int) -> None:
+        """Note that a tracked tuple is shed. How long that took is no sojourn."""
+        self.note([], [m.Ack(root, value, m.SHED_S)])
+
     def learn(self, answer: m.Time) -> None:
         """Learn from an answer of the driver's clock. The first answer tells whether its clock is
         ours."""

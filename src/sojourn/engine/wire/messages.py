@@ -2,6 +2,8 @@
 """The messages between an executor and its workers, and between executors and the driver.
 Typed, so that a malformed one is refused where it arrives."""
 
+import math
+
 import msgspec
 
 from sojourn.engine.wire.bundle import Trace
@@ -141,6 +143,9 @@ class Root(msgspec.Struct, array_like=True):
     root: int
     value: int
     arrival_s: float
+
+
+SHED_S = -math.inf  # when a tuple that is shed is processed: never, and its tree is over
 
 
 class Ack(msgspec.Struct, array_like=True):
@@ -357,6 +362,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     moved: int = 0  # bytes of their state
     sync_s: float = 0.0  # until all tuples before their labels were done
     moving_s: float = 0.0  # from then on until they were served again
+    machine: str = ""  # that the executor is on
 
 
 class Pressed(msgspec.Struct, array_like=True, tag="pressed"):

@@ -72,6 +72,7 @@ class ExecutorSpec:
     queue_bytes: int
     max_rest_s: float
     max_sojourn_s: float | None  # the target
+    shed_after_s: float | None  # tuples that would wait longer are dropped
     slots: int  # tuples that a worker of an async operator handles at once, else 0
     bundled: bool  # whether its code takes all waiting tuples at once
     chain: tuple[str, ...]  # the operators behind it that share its workers
