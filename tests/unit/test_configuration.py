@@ -16,6 +16,7 @@ from sojourn.configuration import (
     settings_from,
 )
 from sojourn.errors import InputError
+from sojourn.provisioning.kinds import Kind
 from sojourn.settings import ControlSettings, EngineSettings, known_keys
 from sojourn.wiring import retargeted
 
@@ -209,3 +210,14 @@ def test_what_the_target_leaves_is_how_long_tuples_may_gather(
 ) -> None:
     found = EngineSettings(max_rest_s=given).rest_s(target, hops)
     assert found == pytest.approx(expected)
+
+
+def test_kinds_of_machines_are_read_and_refused_by_their_rule() -> None:
+    layers = [configuration.from_options(["provision.kinds=small=1:1,large=4:3.5:2min"])]
+    _, control, _ = configuration.settings_from(layers)
+    assert control.provision_kinds == (Kind("small", 1, 1.0), Kind("large", 4, 3.5, 120.0))
+    for wrong in ("", "small", "small=1:1:1:1", "small=0:1", "a=1:1,a=2:1"):
+        with pytest.raises(
+            InputError, match=r"provision\.kinds .*: must be kinds of machines such"
+        ):
+            configuration.settings_from([configuration.from_options([f"provision.kinds={wrong}"])])

@@ -233,6 +233,28 @@ def test_provision_keeps_machines_ready_and_says_so() -> None:
     assert max(r.decision.needed or 0 for r in allowed.records) == 12
 
 
+def test_a_machine_that_comes_late_in_a_period_is_not_taken_for_a_slow_one() -> None:
+    t = sj.Topology("row")
+    value = t.source("source", sj.sources.paced(lambda n: n, rate=1.0, shed_after=0.25))
+    t.sink("out", sj.sinks.console(), t.operator("only", lambda v: [v], value))
+    load = OperatorLoad(Distribution("constant", 0.010))
+    control = ControlSettings(
+        max_sojourn_s=0.5, policy="provision", provision_s=15.0, machine_processors=1
+    )
+    found: list[Record] = []
+    Simulation(
+        t,
+        Workload({"only": load}, {"source": SourceLoad(((30.0, 60.0), (1.0, 160.0)))}),
+        (EngineSettings(), control, SimulatorSettings(machine_start_s=10.0)),
+        90.0,
+        machines=1,
+    ).run(listeners=[found.append])
+    rates = [r.decision.known.max_rate for r in found if r.decision.known]
+    assert found[-1].capacity == 2
+    assert all(rate is None or 80 < rate < 105 for rate in rates)
+    assert any(rates)
+
+
 SMALL_AND_LARGE = (Kind("small", 2, 1.0, 5.0), Kind("large", 8, 3.0, 10.0))
 
 
