@@ -53,3 +53,9 @@ def test_state_is_read_from_a_path(tmp_path: Path) -> None:
         sj.read_state(wrong, "same")
     with pytest.raises(InputError, match="is not a checkpoint of a topology"):
         sj.read_state(tmp_path, "same")
+
+
+def test_kinds_of_machines_are_refused_where_machines_are_alike() -> None:
+    settings = {"policy": "provision", "provision.kinds": "small=1:1"}
+    with pytest.raises(InputError, match=r"provision\.kinds is for simulations"):
+        sj.start(topology(), max_sojourn="1s", settings=settings)
