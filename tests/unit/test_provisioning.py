@@ -272,3 +272,11 @@ def test_reasons_have_plain_numbers() -> None:
     for found in (mended(many, Known()), printed(many, Known())):
         assert "e+" not in found.why
         assert "1000000/s" in found.why
+
+
+def test_machines_that_are_busy_with_nothing_teach_nothing() -> None:
+    """Such as a query whose batches take time though no row came."""
+    rates = Rates(0.0, 0.0, (0.0, 0.0), idle=0.5)
+    found = mended(rates, Known(), options=Options(idle=True))
+    assert found.known.max_rate is None
+    assert mended(rates, found.known, options=Options(idle=True)).machines == 2

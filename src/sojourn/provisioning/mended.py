@@ -85,7 +85,7 @@ def learned(rates: Rates, known: Known, short: bool, options: Options) -> Known:
     busy = None if rates.idle is None else 1.0 - rates.idle
     if short and rates.each > 0:
         most = rates.each
-    elif options.idle and busy is not None and busy >= _LEAST_BUSY:
+    elif options.idle and busy is not None and busy >= _LEAST_BUSY and rates.each > 0:
         most = rates.each / busy
     elif most is not None:
         most = max(most, rates.each)  # it did process that
