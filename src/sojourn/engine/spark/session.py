@@ -47,10 +47,13 @@ PER_QUERY = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-# A session can do without these, but with them starts and recoveries take seconds less.
+# A session can do without these, but with them starts and recoveries take seconds less, and the
+# sockets of Python workers have short paths on YARN, too: there Spark would put them into a
+# container's own directory, whose path is longer than that of a socket may be.
 QUICK = {
     "spark.python.daemon.module": "sojourn.engine.spark.daemon",
     "spark.python.task.killTimeout": "100ms",  # how long a cancelled task holds its slot
+    "spark.python.unix.domain.socket.dir": "/tmp",
 }
 _DEFAULTS = {
     "spark.ui.enabled": "false",
