@@ -38,6 +38,7 @@ _SETTINGS = {
     "yarn.scheduler.capacity.root.default.capacity": "100",
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
     "yarn.scheduler.minimum-allocation-mb": "128",
+    "yarn.minicluster.control-resource-monitoring": "true",  # who takes too much memory is ended
     # A disk that is nearly full would make all nodes unhealthy, and virtual memory costs nothing.
     "yarn.nodemanager.disk-health-checker.enable": "false",
     "yarn.nodemanager.vmem-check-enabled": "false",
@@ -80,18 +81,20 @@ class YarnCluster:
         file.close()
         return conf
 
-    def configure(self, instances: int, cores: int, memory: str) -> None:
+    def configure(self, instances: int, cores: int, overhead: str) -> None:
         """Have the next drivers run with settings of Spark."""
         given = {
             "spark.yarn.jars": f"local:{_JARS}/*",  # all nodes have them
             "spark.yarn.stagingDir": (self.conf.parent / "staging").as_uri(),
             "spark.yarn.am.memory": "256m",
             "spark.yarn.am.extraJavaOptions": _LEAN_JAVA,
+            "spark.driver.extraJavaOptions": _LEAN_JAVA,
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.instances": str(instances),
             "spark.executor.cores": str(cores),
-            "spark.executor.memory": memory,
+            "spark.executor.memory": "512m",
+            "spark.executor.memoryOverhead": overhead,
             "spark.executor.extraJavaOptions": _LEAN_JAVA,
             "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
             "spark.executorEnv.SOJOURN_TESTS": os.environ["SOJOURN_TESTS"],
@@ -116,14 +119,16 @@ class _Java:
 
     def __init__(self, classpath: str, directory: Path, log: IO[str], *options: str) -> None:
         self.log = log.name
+        home = find_java(os.environ, _CACHE).home
         self.process = subprocess.Popen(
             [
-                str(find_java(os.environ, _CACHE).home / "bin" / "java"),
+                str(home / "bin" / "java"),
                 *("-Xmx512m", *_LEAN_JAVA.split(), *options),
                 "-Dlog4j2.configurationFile=org/apache/spark/log4j2-defaults.properties",
                 *("-cp", classpath, "py4j.GatewayServer"),
                 *("--die-on-broken-pipe", "--enable-auth", "0"),
             ],
+            env={**os.environ, "JAVA_HOME": str(home)},  # that of the containers, too
             cwd=directory,
             start_new_session=True,  # Ctrl-C is not for it
             stdin=subprocess.PIPE,
