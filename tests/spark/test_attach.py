@@ -39,10 +39,10 @@ CONFS = {
 
 
 class Beside:
-    """The driver, in a process of its own, and the cluster."""
+    """A driver in a process of its own, on a cluster. It ends with us, as its input does."""
 
-    def __init__(self, cluster: StandaloneCluster, directory: Path) -> None:
-        self.cluster, self.directory = cluster, directory
+    def __init__(self, url: str, directory: Path) -> None:
+        self.directory = directory
         cache = Path.home() / ".cache" / "sojourn"
         java = find_java(os.environ, cache)
         _, archive = class_options(java.home, cache)
@@ -51,7 +51,7 @@ class Beside:
         self.process = subprocess.Popen(
             [
                 *(sys.executable, str(HERE / "plain_driver.py")),
-                *(cluster.url, json.dumps(confs), str(directory)),
+                *(url, json.dumps(confs), str(directory)),
             ],
             env={
                 **os.environ,
@@ -112,19 +112,23 @@ class Beside:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
-    directory = tmp_path_factory.mktemp("attach")
-    with StandaloneCluster(directory) as cluster:
-        cluster.add(3, "3g")
-        beside = Beside(cluster, directory)
-        yield beside
-        beside.close()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    with StandaloneCluster(tmp_path_factory.mktemp("attach")) as made:
+        made.add(3, "3g")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def driver(cluster: StandaloneCluster) -> Iterator[Beside]:
+    made = Beside(cluster.url, cluster.directory)
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def beside(cluster: Beside) -> Iterator[Beside]:
-    yield cluster
-    cluster.run("driver.clear()")
+def beside(driver: Beside) -> Iterator[Beside]:
+    yield driver
+    driver.run("driver.clear()")
 
 
 def no_decision(periods: list[journal.Period]) -> bool:
@@ -254,7 +258,7 @@ def test_in_real_time_mode_executors_at_work_are_kept_and_others_serve_the_next_
 
 
 def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die_on_their_way(
-    beside: Beside,
+    beside: Beside, cluster: StandaloneCluster
 ) -> None:
     beside.run("""
         query = driver.start(driver.rated(20, 4, 20), "short")
@@ -263,7 +267,7 @@ def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die
         until(attached, lambda p: p.seen.rates is not None)
     """)
     there = beside.executors()
-    beside.cluster.add(1)
+    cluster.add(1)
     while not (coming := beside.executors().keys() - there.keys()):
         time.sleep(0.01)  # until Spark's worker starts a process
     (name,) = coming

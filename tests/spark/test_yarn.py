@@ -2,7 +2,6 @@
 driver of its own."""
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import results
-from test_attach import driven, every_row_once
+from test_attach import Beside
 from test_topologies import WORDS, check_counts
 from yarn import YarnCluster
 
@@ -43,7 +42,7 @@ if __name__ == "__main__":
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[YarnCluster]:
     """Each node has room for an application's master and one large executor or two small ones."""
-    with YarnCluster(tmp_path_factory.mktemp("yarn"), nodes=2, node_memory_mb=2560) as made:
+    with YarnCluster(tmp_path_factory.mktemp("yarn"), nodes=2, node_memory_mb=2048) as made:
         yield made
 
 
@@ -57,7 +56,7 @@ def drivers_find_the_cluster(cluster: YarnCluster, monkeypatch: pytest.MonkeyPat
 def test_a_topology_is_resized_and_its_counts_are_exact(
     cluster: YarnCluster, tmp_path: Path
 ) -> None:
-    cluster.configure(instances=2, cores=4, overhead="1g")
+    cluster.configure(instances=2, cores=4, memory="1g")
     script, out = tmp_path / "driver.py", tmp_path / "out"
     script.write_text(
         TOPOLOGY.format(
@@ -78,13 +77,22 @@ def test_a_topology_is_resized_and_its_counts_are_exact(
 def test_executors_are_given_back_and_come_and_no_row_is_lost(
     cluster: YarnCluster, tmp_path: Path
 ) -> None:
-    cluster.configure(instances=2, cores=1, overhead="384m")
-    body = """
-query = start("0:50")
-for wanted in (2, 1, 3):
-    with sj.attach(spark, query, period="1s", min_executors=wanted, max_executors=wanted) as one:
-        await_executors(one, wanted)
-"""
-    said = driven(tmp_path, "yarn", body, **{"spark.decommission.enabled": "true"})
-    assert re.findall(r"executors (\d)", said) == ["2", "1", "3"]
-    assert every_row_once(tmp_path) > 0
+    cluster.configure(instances=2, cores=1, memory="512m")
+    beside = Beside("yarn", tmp_path)
+    try:
+        there, kept = beside.run("""
+            query = driver.start(driver.rated(50, 2, 1), "yarn")
+            there = []
+            for wanted in (2, 1, 3):
+                wish = {"min_executors": wanted, "max_executors": wanted}
+                one = driver.attach(query, f"yarn{wanted}", **wish)
+                there.append(until(one, lambda p: p.seen.executors == wanted).seen.executors)
+                one.stop()
+            driver.clear()
+            told = there, driver.kept("yarn")
+        """)
+    finally:
+        beside.close()
+    assert there == [2, 1, 3]
+    assert kept == list(range(len(kept)))
+    assert kept

@@ -38,9 +38,9 @@ _SETTINGS = {
     "yarn.scheduler.capacity.root.default.capacity": "100",
     "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
     "yarn.scheduler.minimum-allocation-mb": "128",
-    "yarn.minicluster.control-resource-monitoring": "true",  # who takes too much memory is ended
-    # A disk that is nearly full would make all nodes unhealthy, and virtual memory costs nothing.
+    # Neither a disk that is nearly full nor the memory of the machine is what is tested.
     "yarn.nodemanager.disk-health-checker.enable": "false",
+    "yarn.nodemanager.pmem-check-enabled": "false",
     "yarn.nodemanager.vmem-check-enabled": "false",
     "yarn.nodemanager.log.retain-seconds": "0",  # a node that stops waits for logs it is to delete
 }
@@ -81,7 +81,7 @@ class YarnCluster:
         file.close()
         return conf
 
-    def configure(self, instances: int, cores: int, overhead: str) -> None:
+    def configure(self, instances: int, cores: int, memory: str) -> None:
         """Have the next drivers run with settings of Spark."""
         given = {
             "spark.yarn.jars": f"local:{_JARS}/*",  # all nodes have them
@@ -93,8 +93,7 @@ class YarnCluster:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executor.instances": str(instances),
             "spark.executor.cores": str(cores),
-            "spark.executor.memory": "512m",
-            "spark.executor.memoryOverhead": overhead,
+            "spark.executor.memory": memory,
             "spark.executor.extraJavaOptions": _LEAN_JAVA,
             "spark.executorEnv.SPARK_LOCAL_IP": "127.0.0.1",
             "spark.executorEnv.SOJOURN_TESTS": os.environ["SOJOURN_TESTS"],
