@@ -1,4 +1,5 @@
-"""One Spark session for all tests, and topologies that leave nothing behind."""
+"""One Spark session for all tests of a process, and topologies that leave nothing behind. Two
+processes have the files among them, as tests wait more than they compute."""
 
 import json
 import os
@@ -17,8 +18,13 @@ from sojourn.engine.spark.session import session
 from sojourn.wiring import Running
 
 SLOTS = 18
-# By which processes of this run are told from those of others; all that it starts inherit it.
-OWN = f"SOJOURN_TESTS={os.environ.setdefault('SOJOURN_TESTS', secrets.token_hex(8))}"
+# By which processes of this process's tests are told from those of others; all that they start
+# inherit it.
+MARK = os.environ.get("SOJOURN_TESTS", secrets.token_hex(8))
+if not MARK.endswith(WHO := f"-{os.environ.get('PYTEST_XDIST_WORKER', '')}"):
+    MARK += WHO
+os.environ["SOJOURN_TESTS"] = MARK
+OWN = f"SOJOURN_TESTS={MARK}"
 
 
 @pytest.fixture(scope="session")
