@@ -21,6 +21,7 @@ a small machine, beside machines of either kind alone; once if they are ready, a
 
 import statistics
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lab import Finding, Lab
@@ -58,6 +59,13 @@ class Case:
     period_s: float = PERIOD_S
     ready: int = 0
     mixed: bool = False
+    rates: tuple[float, ...] = RATES
+    step_s: float = STEP_S
+
+    @property
+    def steps(self) -> tuple[tuple[float, float], ...]:
+        """For how long which rate."""
+        return tuple((self.step_s, rate) for rate in self.rates)
 
     @property
     def kinds(self) -> tuple[Kind, ...] | None:
@@ -76,14 +84,26 @@ class Case:
         return f"{size}, {ready}, {self.form}{more}, every {self.period_s:.0f} s"
 
 
-def records_of(case: Case, seed: int) -> list[Record]:
-    """Second by second."""
+def records_of(case: Case) -> list[Record]:
+    """Second by second, in virtual time."""
     t = sj.Topology("stocks")
     trades = t.source("trades", sj.sources.paced(lambda n: n, rate=1.0, shed_after=SHED_S))
     t.sink("out", sj.sinks.console(), t.operator("maxima", lambda v: [v], trades))
-    steps = tuple((STEP_S, rate) for rate in RATES)
     load = OperatorLoad(Distribution("gamma", SERVICE_S, scv=0.05), cpu=0.0)
-    control = ControlSettings(
+    found: list[Record] = []
+    Simulation(
+        t,
+        Workload({"maxima": load}, {"trades": SourceLoad(case.steps)}),
+        (EngineSettings(), control_of(case), SimulatorSettings(machine_start_s=case.start_s)),
+        case.step_s * len(case.rates),
+        machines=1,
+    ).run(listeners=[found.append])
+    return [record for record in found if not record.pressures]
+
+
+def control_of(case: Case) -> ControlSettings:
+    """How machines are decided on."""
+    return ControlSettings(
         max_sojourn_s=1.0,
         policy="provision",
         provision_form=case.form,
@@ -94,37 +114,28 @@ def records_of(case: Case, seed: int) -> list[Record]:
         machine_processors=case.slots,
         quiet_s=0.0,
     )
-    found: list[Record] = []
-    Simulation(
-        t,
-        Workload({"maxima": load}, {"trades": SourceLoad(steps)}),
-        (EngineSettings(), control, SimulatorSettings(machine_start_s=case.start_s)),
-        STEP_S * len(RATES),
-        seed=seed,
-        machines=1,
-    ).run(listeners=[found.append])
-    return [record for record in found if not record.pressures]
 
 
-def told(case: Case, seed: int = 0) -> dict[str, Any]:
+def told(case: Case, records: list[Record]) -> dict[str, Any]:
     """What came of it, second by second and step by step."""
-    records = records_of(case, seed)
     machines = [(record.capacity or case.slots) / case.slots for record in records]
-    shed = [record.samples.vertices["trades"].shed for record in records]
-    came = [record.samples.vertices["trades"].arrivals for record in records]
+    shed = [sum(v.shed for v in record.samples.vertices.values()) for record in records]
+    sources = [record.samples.vertices["trades"] for record in records]
+    came = sum(source.arrivals + source.shed for source in sources)
     late = [s.p95_s if (s := record.samples.sojourn) is not None else 0.0 for record in records]
+    began_s = records[0].time_s - sources[0].interval_s
+    times = [record.time_s - began_s for record in records]
     each = []
-    for number in range(len(RATES)):
-        part = [
-            i for i, r in enumerate(records) if number * STEP_S < r.time_s <= (number + 1) * STEP_S
-        ]
-        settled = number * STEP_S + 2 * case.period_s + case.start_s
+    for number, rate in enumerate(case.rates):
+        since, until = number * case.step_s, (number + 1) * case.step_s
+        part = [i for i, at in enumerate(times) if since < at <= until]
+        settled = since + 2 * case.period_s + case.start_s
         each.append(
             {
-                "rate": RATES[number],
+                "rate": rate,
                 "machines": machines[part[-1]] if part else 0.0,
                 "shed": sum(shed[i] for i in part),
-                "shed_later": sum(shed[i] for i in part if records[i].time_s > settled),
+                "shed_later": sum(shed[i] for i in part if times[i] > settled),
                 "p95_s": statistics.quantiles([late[i] for i in part], n=20)[-1],
             }
         )
@@ -137,7 +148,7 @@ def told(case: Case, seed: int = 0) -> dict[str, Any]:
         "price_h": sum(map(_price, records)) / 3600
         if case.mixed
         else sum(machines) * PRICES[case.slots] / 3600,
-        "shed_share": sum(shed) / max(1, sum(came) + sum(shed)),
+        "shed_share": sum(shed) / max(1, came),
     }
 
 
@@ -147,21 +158,13 @@ def _price(record: Record) -> float:
     return machines["small"] * PRICES[1] + machines["large"] * PRICES[4]
 
 
-def run(lab: Lab) -> Finding:
-    """What is judged, and what is told."""
-    judged = {
-        case.name: (case, told(case))
-        for case in (Case(1), Case(1, START_S), Case(4), Case(4, START_S))
-    }
-    others = [Case(form="printed")]
-    others += [Case(extra=extra) for extra in OPTIONS] + [Case(period_s=p) for p in PERIODS]
-    others += [Case(1, START_S, extra=extra) for extra in ("start", "predict", "all")]
-    others += [Case(1, START_S, ready=1)]
-    others += [Case(mixed=True), Case(start_s=START_S, mixed=True)]
-    if lab.quick:
-        others = others[:2]
+Judged = dict[str, tuple[Case, dict[str, Any]]]
+
+
+def judged_by_rule(found: Judged) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Rows for the page, and what is against the rule."""
     rows, wrong = [], []
-    for name, (case, of) in judged.items():
+    for name, (case, of) in found.items():
         steps = of["steps"]
         counts = [round(step["machines"]) for step in steps]
         rows.append(
@@ -169,7 +172,7 @@ def run(lab: Lab) -> Finding:
              f"{' '.join(map(str, counts))}, {of['shed_share']:.2%}")
         )  # fmt: skip
         if case.slots == 1:
-            if not counts[3] > max(counts[0], counts[-1]):
+            if not counts[len(counts) // 2] > max(counts[0], counts[-1]):
                 wrong.append(f"{name}: machines do not follow")
             wrong += [f"{name}: shed at {s['rate']:.0f}/s" for s in steps if s["shed_later"]]
         elif max(of["machines"]) > 1 or of["shed_share"] >= 0.01:
@@ -177,9 +180,24 @@ def run(lab: Lab) -> Finding:
         longest = max(step["p95_s"] for step in steps)
         if longest > 2 * SHED_S:
             wrong.append(f"{name}: tuples take {longest * 1e3:.0f} ms")
+    return rows, wrong
+
+
+def run(lab: Lab) -> Finding:
+    """What is judged, and what is told."""
+    cases = (Case(1), Case(1, START_S), Case(4), Case(4, START_S))
+    judged = {case.name: (case, told(case, records_of(case))) for case in cases}
+    others = [Case(form="printed")]
+    others += [Case(extra=extra) for extra in OPTIONS] + [Case(period_s=p) for p in PERIODS]
+    others += [Case(1, START_S, extra=extra) for extra in ("start", "predict", "all")]
+    others += [Case(1, START_S, ready=1)]
+    others += [Case(mixed=True), Case(start_s=START_S, mixed=True)]
+    if lab.quick:
+        others = others[:2]
+    rows, wrong = judged_by_rule(judged)
     figures: dict[str, Any] = {name: of for name, (_, of) in judged.items()}
     for case in others:
-        of = figures[case.name] = told(case)
+        of = figures[case.name] = told(case, records_of(case))
         rows.append(
             (f"{case.name}: machine-seconds, shed", "", f"{of['machine_s']:.0f}, "
              f"{of['shed_share']:.2%}")
@@ -189,21 +207,23 @@ def run(lab: Lab) -> Finding:
             (f"{case.name}: price, shed", "", f"{of['price_h']:.3f}, {of['shed_share']:.2%}")
         )
     verdict = "all claims hold" if not wrong else f"missed: {'; '.join(wrong)}"
+    return Finding(figures, rows, verdict, not wrong, partial(draw, found=judged))
 
-    def draw(figure: Any) -> None:
-        for axis, (name, (_, of)) in zip(figure.subplots(2, 2).flat, judged.items(), strict=True):
-            seconds = range(len(of["machines"]))
-            axis.step(seconds, of["machines"], where="post", label="machines")
-            axis.step(
-                [i * STEP_S for i in range(len(RATES) + 1)],
-                [rate / 100 for rate in (*RATES, RATES[-1])],
-                where="post",
-                color="grey",
-                label="rate, in slots",
-            )
-            axis.plot(seconds, [s / 100 for s in of["shed"]], "*", ms=2, label="shed, in slots")
-            axis.set_title(name, fontsize=8)
-            axis.set(ylim=(0, None))
-            axis.legend(fontsize=6)
 
-    return Finding(figures, rows, verdict, not wrong, draw)
+def draw(figure: Any, found: Judged) -> None:
+    """Machines beside the rate, and what was shed."""
+    for axis, (name, (case, of)) in zip(figure.subplots(2, 2).flat, found.items(), strict=False):
+        seconds = range(len(of["machines"]))
+        axis.step(seconds, of["machines"], where="post", label="machines")
+        axis.step(
+            [i * case.step_s for i in range(len(case.rates) + 1)],
+            [rate / 100 / case.slots for rate in (*case.rates, case.rates[-1])],
+            where="post",
+            color="grey",
+            label="rate, in machines",
+        )
+        shed = [s / 100 / case.slots for s in of["shed"]]
+        axis.plot(seconds, shed, "*", ms=2, label="shed, in machines")
+        axis.set_title(name, fontsize=8)
+        axis.set(ylim=(0, None))
+        axis.legend(fontsize=6)
