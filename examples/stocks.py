@@ -152,7 +152,9 @@ def main() -> None:
         parser.error(f"--count must be at least 1; got {options.count}")
     if options.rate is not None and not options.rate > 0:
         parser.error(f"--rate must be above 0; got {options.rate:g}")
-    if not options.plain and any(Path(options.out).glob("*.jsonl")):
+    if not options.plain and any(
+        Path(options.out).parent.glob(f"{Path(options.out).name}*/*.jsonl")
+    ):
         parser.error(f"{options.out}: has results already; give another --out")
     if options.shed_after is not None and (options.rate is None or not options.shed_after > 0):
         parser.error(f"--shed-after must be above 0 and needs --rate; got {options.shed_after:g}")

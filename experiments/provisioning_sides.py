@@ -6,13 +6,18 @@ ms; executors have one slot each, and there are at most six. Machine-seconds cou
 of an executor's process to its end, and lateness from when a row was to come to when its result is
 there. Ours decide every 5 s, as the traces are short.
 
-Spark's idle and backlog time-outs are swept on each trace. Its best are those with the lowest
-product of machine-seconds and the 95th percentile of lateness. The model is asked for that
+Spark's idle and backlog time-outs are swept on each trace, each once. Its best are those with the
+lowest product of machine-seconds and the 95th percentile of lateness. The model is asked for that
 percentile as its longest latency: what Spark's shows, with fewer machines.
 
 Rule: five runs of each, paired by their number. On each trace, the median of the model's
 machine-seconds over Spark's is below 1, and that of its 95th percentile over Spark's is at most 1.
-All rows of all runs are there. The others are told, and not judged.
+All rows of all runs are there. The 50th and 99th percentiles and the others are told, and not
+judged: a promise is about slow results, fewer machines make quick ones slower by nature, and a
+hundredth of these runs is a second of one rise.
+
+A run in which more than a tenth of the seconds had CPU stolen is made again, twice at most. How
+much CPU was used is told; where it is above 60 %, the run says little.
 
 Runs are kept beside the result, so an experiment that was interrupted goes on; remove
 `provisioning_sides.runs.jsonl` to begin anew."""
@@ -136,7 +141,7 @@ class Runs:
                 print(json.dumps(run), file=file, flush=True)
         late = run["late_s"]["95"]
         print(f"{' '.join(map(str, run['name']))}: {run['machine_s']:.0f} machine-seconds, rows "
-              f"{late:.1f} s late, {run['stolen']['most_stolen']:.0%} stolen at most",
+              f"{late:.1f} s late, {run['stolen']['busy']:.0%} of the CPU used",
               file=sys.stderr, flush=True)  # fmt: skip
 
 
@@ -167,9 +172,13 @@ def made(jobs: Sequence[Job], runs: Runs, master: str) -> None:
                         theirs = None
                     driver = theirs = theirs or Driver(master, settings)
                     held = settings
-                with Steal() as steal:
-                    found = driver.run(spec)
-                runs.add({"name": name, **found, "stolen": steal.told()})
+                for _ in range(3):
+                    with Steal() as steal:
+                        found = driver.run(spec)
+                    stolen = steal.told()
+                    if stolen["clean_seconds"] >= 0.9 * stolen["seconds"]:
+                        break
+                runs.add({"name": name, **found, "stolen": stolen})
         except BaseException:
             left.clear()  # the other lane ends with its run
             raise
@@ -257,11 +266,16 @@ def judged(
             told = f"{seconds:.0f} ({median['machines']:.2f}), {late:.1f} s ({median['95']:.2f})"
             if name == "spark":
                 told = f"{seconds:.0f}, {late:.1f} s (idle {idle} s, backlog {backlog} s)"
+            others = ", ".join(f"{median[q]:.2f}" for q in ("50", "99"))
+            told += "" if name == "spark" else f"; p50, p99 over Spark's: {others}"
             rows.append((f"{trace}, {name}: machine-seconds, p95 lateness", "", told))
             if name == "model" and (median["machines"] >= 1 or median["95"] > 1):
                 wrong.append(f"{trace}: {median['machines']:.2f} of the machine-seconds at "
                              f"{median['95']:.2f} of the lateness")  # fmt: skip
         figures[trace] = {"best": [idle, backlog], "ratios": ratios}
+    busy = [run["stolen"]["busy"] for run in runs.found.values()]
+    rows.append(("CPU used by all, mean and most of a run", "below 60 %",
+                 f"{statistics.fmean(busy):.0%}, {max(busy):.0%}"))  # fmt: skip
     verdict = "missed: " + "; ".join(wrong) if wrong else (
         "on every trace the model uses fewer machine-seconds than Spark's own at no more lateness"
     )  # fmt: skip

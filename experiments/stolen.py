@@ -9,11 +9,13 @@ STOLEN = 0.05  # a second with more of the CPU stolen than this says nothing abo
 
 
 class Steal(threading.Thread):
-    """Notes for every second, by the steady clock, what share of the CPU others have stolen."""
+    """Notes for every second, by the steady clock, what share of the CPU others have stolen, and
+    what share was used."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.shares: list[tuple[float, float, float]] = []
+        self.busy: list[float] = []  # shares of the CPU that were used here
         self.ended = threading.Event()
 
     def __enter__(self) -> "Steal":
@@ -31,6 +33,8 @@ class Steal(threading.Thread):
             now, ticks = time.monotonic(), _cpu_ticks()
             total = sum(ticks) - sum(before)
             self.shares.append((began, now, (ticks[7] - before[7]) / max(total, 1)))
+            idle = sum(ticks[3:5]) + ticks[7] - sum(before[3:5]) - before[7]
+            self.busy.append(1 - idle / max(total, 1))
             began, before = now, ticks
 
     def was_clean(self, since_s: float, until_s: float = math.inf) -> bool:
@@ -43,7 +47,13 @@ class Steal(threading.Thread):
         """How many seconds count."""
         clean = sum(share <= STOLEN for _, _, share in self.shares)
         worst = max((share for _, _, share in self.shares), default=0.0)
-        return {"seconds": len(self.shares), "clean_seconds": clean, "most_stolen": round(worst, 3)}
+        busy = sum(self.busy) / max(1, len(self.busy))
+        return {
+            "seconds": len(self.shares),
+            "clean_seconds": clean,
+            "most_stolen": round(worst, 3),
+            "busy": round(busy, 3),
+        }
 
 
 def _cpu_ticks() -> list[int]:

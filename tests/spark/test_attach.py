@@ -141,7 +141,7 @@ def test_executors_follow_the_load_over_a_restart_and_no_row_is_lost(beside: Bes
         attached = driver.attach(query, "load", max_latency="20s", max_executors=3)
         attached.scaling.decommissions = False  # executors without a task are ended
         until(attached, lambda p: p.seen.executors == 3)
-        until(attached, lambda p: p.seen.executors == 1)
+        until(attached, lambda p: len(st.executors(attached.status)) == 1)
         query.stop()
         query = driver.start(driver.rated(150, 3, 10), "load")
         until(attached, lambda p: p.seen.executors == 3)

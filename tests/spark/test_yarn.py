@@ -86,8 +86,9 @@ def test_executors_are_given_back_and_come_and_no_row_is_lost(
             for wanted in (2, 1, 3):
                 wish = {"min_executors": wanted, "max_executors": wanted}
                 one = driver.attach(query, f"yarn{wanted}", **wish)
-                there.append(until(one, lambda p: p.seen.executors == wanted).seen.executors)
+                until(one, lambda p: len(st.executors(one.status)) == wanted)
                 one.stop()
+                there.append(wanted)
             driver.clear()
             told = there, driver.kept("yarn")
         """)

@@ -12,7 +12,7 @@ import pytest
 
 from sojourn.attached import journal
 from sojourn.attached import status as st
-from sojourn.attached.decide import Decision, Memory, Wish, decided
+from sojourn.attached.decide import Decision, Memory, Wish, decided, wished
 from sojourn.attached.loop import Attached, _Ended
 from sojourn.attached.observer import Observer
 from sojourn.attached.progress import Batch, Coming, batch, coming
@@ -333,7 +333,11 @@ def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
     )
     assert rates is not None
     assert reported
-    assert rates.processed == pytest.approx((60,))
+    assert rates.processed == pytest.approx((30, 30))
+    assert rates.each == pytest.approx(30)  # what "0" did: "1" was not there for all of it
+    gone, _, _ = rated(behind(6), {"0": 0.5, "9": 0.5}, {"0": later}, {"0": one}, 10.0)
+    assert gone is not None
+    assert (gone.total, gone.each) == pytest.approx((60, 30))  # "9" did its part
     assert rates.idle == pytest.approx(1 - 2 / 5.9)
     none, why, _ = rated(behind(6), {}, {"1": two}, {"0": one}, 10.0)
     assert none is None
@@ -412,10 +416,11 @@ class Given:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.gone: list[str] = []
+        self.takes = True
 
     def ask(self, executors: int) -> bool:
         self.asked.append(executors)
-        return True
+        return self.takes
 
     def give_back(self, names: Sequence[str]) -> list[str]:
         self.gone.extend(names)
@@ -529,8 +534,67 @@ def test_the_newest_idle_executors_are_given_back(tmp_path: Path) -> None:
     every = {n: replace(e, since_s=float(n), running=int(n == "2")) for n, e in every.items()}
     assert found._apply(2, every) == (True, "gave back 1")
     assert given.gone == ["1"]
-    assert found._apply(2, every) == (False, "1 still leaving")
+    del every["1"]  # it is leaving, and so does not count
+    assert found._apply(2, every) == (False, "")
     assert found._apply(1, every) == (True, "gave back 0")
+
+
+def test_an_executor_that_leaves_is_not_counted_and_none_other_goes_where_more_are_wanted(
+    tmp_path: Path,
+) -> None:
+    found, given, status, clock = attached(tmp_path)
+    status.names = ["0", "1", "2", "3"]
+    found.leaving = {"2", "3", "gone"}
+    hear(found, overloaded(0, 6))
+    clock.now_s += 6
+    period = found.tick()
+    assert period.seen.executors == 2
+    assert "2, 3 still leaving" in period.note
+    assert found.leaving == {"2", "3"}
+    assert found._apply(3, {n: e for n, e in st.executors(status).items() if n in "01"})[0]
+    assert not given.gone
+
+
+def test_a_request_that_is_not_taken_is_made_again(tmp_path: Path) -> None:
+    found, given, status, _ = attached(tmp_path)
+    given.takes = False
+    for _ in range(2):
+        taken, note = found._apply(3, st.executors(status))
+        assert (taken, note) == (False, "the cluster manager takes no requests")
+    assert given.asked == [3, 3]
+
+
+def test_a_period_that_fails_is_told_and_the_next_one_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, *_ = attached(tmp_path)
+    monkeypatch.setattr(found, "_trigger", lambda: 1 / 0)
+    found._try()
+    monkeypatch.undo()
+    found._try()
+    assert "a period failed, ZeroDivisionError: division by zero" in found.periods[-1].note
+    monkeypatch.setattr(found, "_trigger", lambda: 1 / 0)
+    for _ in range(4):
+        found._try()
+    with pytest.raises(ZeroDivisionError):
+        found._try()
+
+
+@pytest.mark.parametrize(
+    ("options", "latency_s", "message"),
+    [
+        ({"full": 0}, None, "full must be above 0 and at most 1; got 0"),
+        ({"start_s": "5s"}, None, "start_s must be a number of seconds"),
+        ({"predict": 1}, None, "predict must be True or False; got 1"),
+        ({"spread": True}, None, "must be among predict, latency, idle, start_s, full"),
+        (None, 0.0, "max_latency: must be above 0"),
+    ],
+)
+def test_wishes_that_make_no_sense_are_refused(
+    options: dict[str, Any] | None, latency_s: float | None, message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        wished("model", latency_s, 1, None, 10.0, options)
 
 
 def test_a_restart_of_the_query_begins_anew(tmp_path: Path) -> None:

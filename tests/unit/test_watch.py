@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ def test_batches_are_known_by_their_jobs() -> None:
     assert [one.rows for one in found] == [100, 100, 100]
     assert found[0].took_s == pytest.approx(0.7)
     assert found[1].time_s - found[0].time_s == pytest.approx(1.0)
-    assert [one.number for one in outside.batches(Jobs(4), after=1)] == [2]
+    assert [one.number for one in outside.batches(Jobs(4), found[1])] == [2]
+    again = replace(found[1], run="an earlier one", number=98)
+    assert [one.number for one in outside.batches(Jobs(4), again)] == [0, 1, 2]
+    assert outside.batches(Jobs(4), replace(found[1], query="another")) == []
     assert outside.batches(Jobs(0)) == []
 
 
@@ -180,5 +184,5 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         given: dict[str, Any] = wrong
         with pytest.raises(InputError, match=words):
             watch(event_log=tmp_path, **given)
-    with pytest.raises(InputError, match=r"options: must be among full, start_s.*got 'speed'"):
+    with pytest.raises(InputError, match=r"options: must be among predict, .*got 'speed'"):
         wished("mended", None, 1, None, 30, {"speed": 1})

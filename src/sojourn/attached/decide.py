@@ -47,16 +47,16 @@ def wished(
             f"max_latency: is kept by the policy 'model' alone; got policy {policy!r}; leave one "
             "of them out"
         )
+    if max_latency_s is not None and not max_latency_s > 0:
+        raise InputError(f"max_latency: must be above 0; got {max_latency_s:g} s")
     if least < 1 or (most is not None and most < least):
         raise InputError(
             f"min_executors must be at least 1, and max_executors no fewer; got {least} and {most}"
         )
     if period_s < 1:
         raise InputError(f"period: must be a duration of at least 1 s; got {period_s:g} s")
-    known = [key for key in Options.__dataclass_fields__ if key != "period_s"]
-    for name in options or {}:
-        if name not in known:
-            raise InputError(f"options: must be among {', '.join(known)}; got {name!r}")
+    for name, value in (options or {}).items():
+        _check_option(name, value)
     return Wish(
         policy=policy,
         max_latency_s=max_latency_s,
@@ -65,6 +65,24 @@ def wished(
         quiet_s=2 * period_s,
         options=Options(**{**(options or {}), "period_s": period_s}),
     )
+
+
+_OPTIONS = ("predict", "latency", "idle", "start_s", "full")  # spread is of what is shed
+
+
+def _check_option(name: str, value: object) -> None:
+    if name not in _OPTIONS:
+        raise InputError(f"options: must be among {', '.join(_OPTIONS)}; got {name!r}")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if name in ("predict", "latency", "idle"):
+        good, what = isinstance(value, bool), "True or False"
+    elif name == "full":
+        good, what = is_number and 0 < float(str(value)) <= 1, "above 0 and at most 1"
+    else:
+        good = is_number and 0 <= float(str(value)) < math.inf
+        what = "a number of seconds, 0 or more"
+    if not good:
+        raise InputError(f"options: {name} must be {what}; got {value!r}")
 
 
 @dataclass(frozen=True)

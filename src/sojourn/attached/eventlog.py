@@ -38,14 +38,13 @@ class Logged:
         """One that is done."""
         return self.done.get(number)
 
-    def hear(self, event: Mapping[str, Any]) -> float | None:
-        """An event, and when it was, if that matters."""
+    def hear(self, event: Mapping[str, Any]) -> None:
+        """An event."""
         match event["Event"]:
             case "SparkListenerExecutorAdded":
-                return self._added(event)
+                self._added(event)
             case "SparkListenerExecutorRemoved":
                 self.there.pop(event["Executor ID"], None)
-                return float(event["Timestamp"]) / 1e3
             case "SparkListenerJobStart":
                 self._started(event)
             case "SparkListenerJobEnd":
@@ -55,9 +54,8 @@ class Logged:
                 self._task(event)
             case "SparkListenerStageCompleted":
                 self._stage(event["Stage Info"])
-        return None
 
-    def _added(self, event: Mapping[str, Any]) -> float:
+    def _added(self, event: Mapping[str, Any]) -> None:
         self.there[event["Executor ID"]] = {
             "id": event["Executor ID"],
             "isActive": True,
@@ -66,7 +64,6 @@ class Logged:
             "completedTasks": 0,
             "totalDuration": 0,
         }
-        return float(event["Timestamp"]) / 1e3
 
     def _started(self, event: Mapping[str, Any]) -> None:
         properties = event.get("Properties") or {}
@@ -123,10 +120,15 @@ def advised(path: Path, wish: Wish, query: str | None = None) -> Iterator[Advise
     ticked_s: float | None = None
     would: int | None = None
     for event in events(path):
-        if event["Event"] != _PROGRESS:
-            logged.hear(event)
-            continue
-        one = batch(event["progress"])
+        try:
+            if event["Event"] != _PROGRESS:
+                logged.hear(event)
+                continue
+            one = batch(event["progress"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path}: has an event {event['Event']} that is not as Spark writes it: {error!r}"
+            ) from None
         query = query or one.query
         if one.query != query:
             continue
@@ -147,16 +149,7 @@ def advised(path: Path, wish: Wish, query: str | None = None) -> Iterator[Advise
 
 def events(path: Path) -> Iterator[Mapping[str, Any]]:
     """The events of a log: a file, or a directory of files that follow one another."""
-    if path.is_dir():
-        files = sorted(
-            (file for file in path.iterdir() if file.is_file() and "appstatus" not in file.name),
-            key=lambda file: [int(n) if n.isdigit() else 0 for n in file.name.split("_")[1:2]],
-        )
-    else:
-        files = [path]
-    if not files:
-        raise InputError(f"{path}: has no event log; set spark.eventLog.enabled=true and dir")
-    for file in files:
+    for file in _files(path):
         if file.suffix in _COMPRESSED:
             raise InputError(
                 f"{file}: is compressed; set spark.eventLog.compress=false for logs to be read here"
@@ -164,9 +157,28 @@ def events(path: Path) -> Iterator[Mapping[str, Any]]:
         try:
             with file.open(encoding="utf-8") as lines:
                 for number, line in enumerate(lines, 1):
-                    yield _event(file, number, line)
+                    if line.endswith("\n"):  # else the driver ended while it wrote it
+                        yield _event(file, number, line)
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{file}: cannot be read as an event log: {error}") from None
+
+
+def _files(path: Path) -> list[Path]:
+    """A log is a file, or a directory with files that are numbered."""
+    if not path.is_dir():
+        return [path]
+    found = [file for file in path.iterdir() if file.is_file() and "appstatus" not in file.name]
+    parts = [file for file in found if file.name.startswith("events_")]
+    if parts:
+        return sorted(parts, key=lambda file: int(file.name.split("_")[1]))
+    logs = [file for file in found if not file.name.startswith(".")]
+    logs += [below for below in path.iterdir() if below.name.startswith("eventlog_v2_")]
+    if not logs:
+        raise InputError(f"{path}: has no event log; set spark.eventLog.enabled=true and dir")
+    if len(logs) > 1 or logs[0].is_dir():
+        names = ", ".join(sorted(log.name for log in logs)[:5])
+        raise InputError(f"{path}: has the logs of {len(logs)} applications; give one, of {names}")
+    return logs
 
 
 def _event(file: Path, number: int, line: str) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
@@ -28,6 +29,10 @@ _PERIODS = 500  # remembered
 _COMES = 2  # periods after which an executor that was asked for is said not to come
 _LEAST_S = 5.0  # between two decisions, however pressing
 _WORDS = 300  # letters of an exception that are told
+_FAILURES = 5  # in a row, after which it lets go
+
+
+_ATTACHED: "WeakValueDictionary[str, Attached]" = WeakValueDictionary()  # by application
 
 
 def attach(
@@ -51,6 +56,12 @@ def attach(
     With `advise`, nothing is changed, only told. `options` are those of `mended`, such as
     {"predict": True}."""
     check(spark)
+    application = str(spark.sparkContext.applicationId)
+    if (other := _ATTACHED.get(application)) is not None and not other.ended.is_set():
+        raise InputError(
+            f"sojourn.attach: one query of an application can be looked after, as all share its "
+            f"executors; got a second one beside {other.query}; stop that first"
+        )
     latency_s = None if max_latency is None else parse_duration(max_latency, "max_latency")
     wish = wished(
         "model" if policy is None else policy,
@@ -65,6 +76,7 @@ def attach(
         check_new(path)
     found = Attached(spark, _id(spark, query), wish, advise=advise, journal=path)
     found.start()
+    _ATTACHED[application] = found
     return found
 
 
@@ -85,7 +97,7 @@ def _id(spark: Any, query: Any) -> str | None:
 
 def _first_line(error: str) -> str:
     """What an exception says, without its stack."""
-    return error.strip().splitlines()[0][:_WORDS]
+    return (error.strip().splitlines() or [""])[0][:_WORDS]
 
 
 class _Ended:
@@ -100,13 +112,16 @@ class _Listener(StreamingQueryListener):
 
     def __init__(self, hears: Callable[[Any], None]) -> None:
         self.hears = hears
+        self.busy_s = 0.0
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         """Nothing is known of it yet."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
         """A batch is done."""
+        began_s = time.thread_time()
         self.hears(event.progress.json)
+        self.busy_s += time.thread_time() - began_s
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """Nothing came."""
@@ -146,6 +161,7 @@ class Attached:
         self.news: list[str] = []  # that a run has ended or begun, for the next period
         self.real_time = False
         self.leaving: set[str] = set()  # executors that were given back, until they are gone
+        self.failures = 0
         self.asked: int | None = None
         self.short_s = 0.0  # since when there are fewer than that
         self.ticked_s = clock()
@@ -175,6 +191,7 @@ class Attached:
         self.stop()
 
     def _run(self) -> None:
+        began_s = time.thread_time()
         try:
             while not self.ended.is_set():
                 left_s = self.ticked_s + self.wish.options.period_s - self.clock()
@@ -188,13 +205,24 @@ class Attached:
                     self._hear(told)
                     if not self._presses():
                         continue
-                began_s = time.thread_time()
-                self.tick()
-                self.busy_s += time.thread_time() - began_s
+                self._try()
         except Exception:  # noqa: BLE001  # the query goes on, whatever happens to us
             _log.exception("sojourn.attach has failed; the query goes on with its executors")
         finally:
+            self.busy_s += time.thread_time() - began_s
             self._let_go()
+
+    def _try(self) -> None:
+        """Decide. What fails once may work the next time; it is told then."""
+        try:
+            self.tick()
+            self.failures = 0
+        except Exception as error:
+            self.failures += 1
+            if self.failures >= _FAILURES:
+                raise
+            self.news.append(f"a period failed, {type(error).__name__}: {_first_line(str(error))}")
+            _log.warning("sojourn.attach: %s", self.news[-1])
 
     def _let_go(self) -> None:
         self.ended.set()
@@ -241,7 +269,9 @@ class Attached:
             told = self.heard.get()
             if told is not None:
                 self._hear(told)
-        executors = st.executors(self.status)
+        everyone = st.executors(self.status)
+        self.leaving &= everyone.keys()  # these take no more tasks
+        executors = {n: e for n, e in everyone.items() if n not in self.leaving}
         kind, trigger_s = self._trigger()
         until_s = None
         self.real_time = kind == "RealTimeTrigger"
@@ -257,6 +287,8 @@ class Attached:
         if decision.executors is not None and not self.advise:
             applied, note = self._apply(decision.executors, executors)
         words = [*self.news, note or self._late(now_s, len(executors))]
+        if self.leaving & everyone.keys():
+            words.append(f"{', '.join(sorted(self.leaving & everyone.keys()))} still leaving")
         self.news.clear()
         self.number += 1
         note = "; ".join(filter(None, words))
@@ -312,7 +344,8 @@ class Attached:
             if wanted == self.asked:
                 return False, ""
             taken = self.scaling.ask(wanted)
-            self._note_asked(wanted)
+            if taken:
+                self._note_asked(wanted)
             return taken, "" if taken else "the cluster manager takes no requests"
         if wanted == have:
             if self.asked is not None and self.asked != wanted:
@@ -321,12 +354,8 @@ class Attached:
             return False, ""
         self.scaling.ask(wanted)  # so that nobody replaces them
         self._note_asked(wanted)
-        self.leaving &= executors.keys()
-        stay = [e for e in executors.values() if e.name not in self.leaving]
-        stay.sort(key=lambda e: (e.running, -e.since_s))
-        names = [e.name for e in stay[: len(stay) - wanted]]
-        if not names:
-            return False, f"{', '.join(sorted(self.leaving))} still leaving"
+        stay = sorted(executors.values(), key=lambda e: (e.running, -e.since_s))
+        names = [e.name for e in stay[: have - wanted]]
         gone = self.scaling.give_back(names)
         self.leaving.update(gone)
         return bool(gone), f"gave back {', '.join(gone)}" if gone else "all are busy; later"

@@ -11,20 +11,22 @@ from sojourn.attached.progress import Batch
 _BATCH = re.compile(r"id = (?P<id>\S+?)<br/>runId = (?P<run>\S+?)<br/>batch = (?P<number>\d+)")
 
 
-def batches(status: st.Status, after: int = -1) -> list[Batch]:
-    """Those that are done, of the query that ran last, the oldest first; only later ones than
-    `after`. The last one may have jobs to come, so it is left out."""
-    found: dict[int, list[Mapping[str, Any]]] = {}
-    query = run = ""
+def batches(status: st.Status, last: Batch | None = None) -> list[Batch]:
+    """Those that are done, the oldest first: of the run that began last, of the same query as the
+    `last` one that is known, and only later ones than that. The newest may have jobs to come, so it
+    is left out."""
+    found: dict[tuple[str, str], dict[int, list[Mapping[str, Any]]]] = {}
     for job in sorted(status.jobs(), key=lambda job: int(job["jobId"])):
         named = _BATCH.search(job.get("description") or "")
-        if named is None:
-            continue
-        if named["run"] != run:
-            query, run, found = named["id"], named["run"], {}
-        found.setdefault(int(named["number"]), []).append(job)
-    done = sorted(found)[:-1]
-    return [_batch(status, query, run, n, found[n]) for n in done if n > after]
+        if named is not None and (last is None or named["id"] == last.query):
+            of = found.setdefault((named["id"], named["run"]), {})
+            of.setdefault(int(named["number"]), []).append(job)
+    if not found:
+        return []
+    query, run = list(found)[-1]
+    jobs = found[query, run]
+    after = last.number if last is not None and last.run == run else -1
+    return [_batch(status, query, run, n, jobs[n]) for n in sorted(jobs)[:-1] if n > after]
 
 
 def _batch(

@@ -114,7 +114,7 @@ def coming(batches: Sequence[Batch]) -> Coming | str:
         return "the source's offsets went back"
     taken = math.fsum(one.rows for one in last[:-1]) / passed_s
     units = [_unit(last, place) for place in range(len(end.offsets))]
-    if not units or None in units:
+    if not any(units) or None in units:
         grown = (end.rows - first.rows) / passed_s
         return Coming(taken, 0.0, grown, reported=False)
     newest = [_newest(one, units) for one in (first, end)]
@@ -140,14 +140,18 @@ def _went_back(batches: Sequence[Batch]) -> bool:
 
 
 def _unit(batches: Sequence[Batch], place: int) -> float | None:
-    """How many rows an offset of a source is; None if it does not say, or differs."""
-    found = []
+    """How many rows an offset of a source is; None if it does not say, or differs. Where nothing
+    came from it, that is 0."""
+    found, still = [], True
     for one in batches[-_BATCHES:]:
         offsets = one.offsets[place] if place < len(one.offsets) else None
         if offsets is None:
             return None
+        still = still and offsets.start == offsets.end == offsets.latest
         if offsets.end > offsets.start and offsets.rows > 0:
             found.append(offsets.rows / (offsets.end - offsets.start))
+    if still:
+        return 0.0
     if not found or max(found) - min(found) > _STEADY * max(found):
         return None
     return found[-1]

@@ -30,7 +30,7 @@ def check(spark: Any) -> None:
     if context.master.startswith("local"):
         raise InputError(
             f"sojourn.attach: needs a cluster whose executors come and go; got master "
-            f"{context.master!r}, which has one process; use spark://…, yarn or k8s://…"
+            f"{context.master!r}, which has none; use spark://…, yarn or k8s://…"
         )
     if context.getConf().get("spark.dynamicAllocation.enabled", "false").lower() == "true":
         raise InputError(

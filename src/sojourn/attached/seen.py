@@ -41,8 +41,8 @@ def rated(
     before: Mapping[str, Executor],
     now_s: float,
 ) -> tuple[Rates | None, str, bool]:
-    """Rates of a period with these batches, of which executors did these shares. Executors that
-    were there `before` count. Nothing if that cannot be told, with the reason."""
+    """Rates of a period with these batches, of which executors did these shares. Those that were
+    there `before` tell what one can do. Nothing if that cannot be told, with the reason."""
     found = coming(recent)
     if isinstance(found, str):
         return None, found, False
@@ -54,8 +54,9 @@ def rated(
     first, last = recent[0], recent[-1]
     passed_s = last.time_s - first.time_s
     done = math.fsum(one.rows for one in recent[:-1]) / passed_s
-    known = math.fsum(shares.get(name, 0.0) for name in stayed)
-    each = {name: shares.get(name, 0.0) / known if known else 1 / len(stayed) for name in stayed}
+    known = math.fsum(shares.get(name, 0.0) for name in executors)
+    each = {n: shares.get(n, 0.0) / known if known else 1 / len(executors) for n in executors}
+    whole = math.fsum(shares.get(n, 0.0) if known else each[n] for n in stayed) / len(stayed)
     busy_s = math.fsum(executors[n].busy_s - before[n].busy_s for n in stayed)
     slots_s = sum(executors[n].slots for n in stayed) * (last.end_s - first.time_s)
     idle = min(1.0, max(0.0, 1 - busy_s / slots_s)) if slots_s > 0 else None
@@ -63,7 +64,8 @@ def rated(
     rates = Rates(
         time_s=now_s,
         input=found.rate,
-        processed=tuple(done * each[name] for name in stayed),
+        processed=tuple(done * each[name] for name in executors),
+        machine=done * whole,
         noise=_noise(recent, found.rate),
         waiting=found.waiting,
         growth=max(0.0, found.growth),

@@ -92,7 +92,13 @@ def _replay_attached(journal: Path, max_latency: str | None) -> None:
     header, periods = attached.read(journal)
     wish = header.wish
     if max_latency is not None:
-        wish = replace(wish, max_latency_s=parse_duration(max_latency, "--max-sojourn"))
+        limit_s = parse_duration(max_latency, "--max-sojourn")
+        if wish.policy != "model" or not limit_s > 0:
+            raise InputError(
+                f"--max-sojourn: must be above 0, and is kept by the policy 'model' alone; got "
+                f"{max_latency!r} and a journal of the policy {wish.policy!r}"
+            )
+        wish = replace(wish, max_latency_s=limit_s)
     count = differing = 0
     first_s: float | None = None
     for then, now in attached.replay(periods, wish):

@@ -67,8 +67,7 @@ def _live(address: str, wish: "Wish") -> "Iterator[Advised]":
     ticked_s = time.time()
     while True:
         time.sleep(max(0.0, ticked_s + wish.options.period_s - time.time()))
-        last = observer.batches[-1].number if observer.batches else -1
-        for one in batches(rest, last):
+        for one in batches(rest, observer.batches[-1] if observer.batches else None):
             observer.add(one)
         executors = st.executors(rest)
         now_s = time.time()

@@ -98,7 +98,10 @@ def round_trips(target: Target, seconds: float) -> tuple[RoundTrips | str, Round
             ping, why = None, str(refused)
         for _ in _paced(_TRIP_S, max(1, round(seconds / _TRIP_S)), seconds):
             if ping is not None and not _is_silent(pinged):
-                pinged.append(ping.trip())
+                try:
+                    pinged.append(ping.trip())
+                except Refused as refused:  # by a firewall
+                    ping, why = None, str(refused)
             answered.append(_trip(connection))
     came = [one for one in pinged if one is not None]
     network: RoundTrips | str = why or f"none of {len(pinged)} pings was answered"

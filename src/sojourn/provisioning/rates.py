@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Rates:
-    """A period. So many tuples came a second, and each machine that was there all the time
-    processed so many. `noise` is how far the difference of the two may be off by chance (half of
-    its 95 % interval). `shed` were dropped a second, by seconds with a standard deviation of
-    `spread`. `waiting` tuples wait at its end, and that number grows by `growth` a second.
-    `latency_s` and the share of time for which machines are `idle` are not always known."""
+    """A period. So many tuples came a second, and each machine that is there processed so many. One
+    that was there all the time processed `machine`, if that is known. `noise` is how far the
+    difference of the two may be off by chance (half of its 95 % interval). `shed` were dropped a
+    second, by seconds with a standard deviation of `spread`. `waiting` tuples wait at its end, and
+    that number grows by `growth` a second. `latency_s` and the share of time for which machines are
+    `idle` are not always known."""
 
     time_s: float
     input: float
@@ -23,6 +24,7 @@ class Rates:
     growth: float = 0.0
     latency_s: float | None = None
     idle: float | None = None
+    machine: float | None = None
 
     @property
     def total(self) -> float:
@@ -31,7 +33,9 @@ class Rates:
 
     @property
     def each(self) -> float:
-        """What a machine processed on average."""
+        """What a machine that was there all the time processed on average."""
+        if self.machine is not None:
+            return self.machine
         return self.total / len(self.processed) if self.processed else 0.0
 
     @property
@@ -43,7 +47,7 @@ class Rates:
     def is_sound(self) -> bool:
         """Whether a decision can be based on it: counters that were set back, or machines that say
         nothing, give rates that cannot be."""
-        numbers = (self.input, *self.processed, self.noise, self.shed, self.waiting)
+        numbers = (self.input, *self.processed, self.noise, self.shed, self.waiting, self.each)
         return bool(self.processed) and all(math.isfinite(n) and n >= 0 for n in numbers)
 
 

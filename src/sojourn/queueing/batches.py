@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+_SURE = 2.0  # standard errors
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -115,12 +117,17 @@ def fitted(ran: Sequence[Ran], trigger_s: float = 0.0) -> Batches | None:
 
 
 def _line(rows: Sequence[float], times_s: Sequence[float]) -> tuple[float, float]:
-    """What a stage takes whatever it holds, and what for each row; neither is negative. Where all
-    batches are alike, rows are to blame."""
+    """What a stage takes whatever it holds, and what for each row; neither is negative. Where rows
+    alone may explain it, as far as chance lets that be told, they do: then more rows take more
+    slots for sure."""
     x, y = np.asarray(rows, float), np.asarray(times_s, float)
     square = float(((x - x.mean()) ** 2).sum())
     if square < 1e-4 * float((x**2).sum()):
         return 0.0, float(y.sum() / x.sum())
     slope = float(((x - x.mean()) * (y - y.mean())).sum()) / square
+    off = float(((y - y.mean() - slope * (x - x.mean())) ** 2).sum())
+    alone = float(y.sum() / x.sum())
+    if len(x) < 3 or abs(alone - slope) <= _SURE * math.sqrt(off / (len(x) - 2) / square):
+        return 0.0, alone
     slope = min(max(slope, 0.0), float(y.mean() / x.mean()))
     return float(y.mean() - slope * x.mean()), slope
