@@ -6,7 +6,7 @@ cluster of machines with one slot each. Rows sleep, so that six fit on two cores
     stateless   rows that sleep for 2 ms, in 12 partitions
     shuffled    the same, then grouped by key within each batch, in 6 partitions
     stateful    the same, then counted by key for ever, in 6 partitions
-    attaching   CPU time of the thread that decides, of the one that answers it in the driver's Java,
+    attaching   CPU time of the thread that decides, of the one in the driver's Java that answers it
                 and of the listener, over that of the driver and all executors
 
 Batches of 120, 240 and 480 rows are run with 1 and 2 executors, and the model is fitted to those.
