@@ -255,7 +255,8 @@ def boxes(axis: Any, profiling: "Profiling", legend: bool = True) -> None:
         means = [of.measured.throughput for of in rounds]
         axis.plot(at, means, "-", color=color, alpha=0.4, label=name)
     most = max(len(profiling.tried(name)) for name in methods)
-    axis.set(xlabel="round", ylabel="tuples a second", xticks=range(1, most + 1), ylim=(0, None))
+    ticks = range(1, most + 1, 1 + most // 12)  # so that numbers stand apart
+    axis.set(xlabel="round", ylabel="tuples a second", xticks=ticks, ylim=(0, None))
     axis.grid(alpha=0.3)
     if legend:
         axis.legend(loc="lower right", fontsize="small")
