@@ -539,6 +539,29 @@ def test_the_newest_idle_executors_are_given_back(tmp_path: Path) -> None:
     assert found._apply(1, every) == (True, "gave back 0")
 
 
+def test_a_query_to_which_no_rows_come_gives_executors_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, given, status, clock = attached(tmp_path)
+    status.names = ["0", "1", "2"]
+    hear(found, overloaded(0, 6))  # so that it is known what one can process
+    clock.now_s += 6
+    found.tick()
+    hear(found, [told(6, 7.0, 0.1, 1, 601, 601, 600)])
+    clock.now_s += 5
+    found.tick()
+    given.asked.clear()
+    clock.now_s += 30
+    assert found.tick().decision.executors is None  # no batch: it may be a long one
+    monkeypatch.setattr(found, "_says", lambda: "Spark says: Waiting for data to arrive")
+    clock.now_s += 5
+    period = found.tick()
+    assert period.seen.rates is not None
+    assert period.seen.rates.input == 0
+    assert period.decision.executors == 1
+    assert given.gone
+
+
 def test_an_executor_that_leaves_is_not_counted_and_none_other_goes_where_more_are_wanted(
     tmp_path: Path,
 ) -> None:

@@ -29,6 +29,7 @@ _PERIODS = 500  # remembered
 _COMES = 2  # periods after which an executor that was asked for is said not to come
 _LEAST_S = 5.0  # between two decisions, however pressing
 _WORDS = 300  # letters of an exception that are told
+_NO_DATA = "Waiting for data to arrive"  # so Spark says where a trigger found none
 _FAILURES = 5  # in a row, after which it lets go
 
 
@@ -279,7 +280,10 @@ class Attached:
             until_s = self.observer.batches[-1].end_s + trigger_s
         seen = self.observer.seen(now_s, before_s, executors, self.asked, trigger_s, until_s)
         if seen.rates is None:
-            seen = replace(seen, why=f"{seen.why}; {self._says()}")
+            says = self._says()
+            seen = replace(seen, why=f"{seen.why}; {says}")
+            if says.endswith(_NO_DATA):
+                seen = self.observer.silent(seen, trigger_s)
         memory = self.memory
         decision = decided(seen, memory, self.wish)
         self.memory = decision.memory

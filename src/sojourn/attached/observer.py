@@ -9,6 +9,7 @@ from dataclasses import replace
 from sojourn.attached import status as st
 from sojourn.attached.progress import Batch
 from sojourn.attached.seen import Seen, as_ran, done_by, jobs_of, rated
+from sojourn.provisioning.rates import Rates
 from sojourn.queueing.batches import Ran, fitted
 
 _BATCHES = 500  # remembered
@@ -77,6 +78,14 @@ class Observer:
             here = replace(here, held=max(here.held, self._takes(recent[-1])))
         model = None if until_s is not None else fitted(self.ran, trigger_s)
         return replace(here, rates=rates, why=why, batches=model, reported=reported)
+
+    def silent(self, seen: Seen, trigger_s: float) -> Seen:
+        """A period in which no rows came, if the query is known well enough to say that none will
+        wait."""
+        if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
+            return seen
+        rates = Rates(seen.time_s, 0.0, (0.0,) * seen.executors)
+        return replace(seen, rates=rates, batches=fitted(self.ran, trigger_s))
 
     def _takes(self, one: Batch) -> int:
         """Slots that a batch in real-time mode takes: its stages run at the same time. Between two
