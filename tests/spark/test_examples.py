@@ -41,6 +41,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Futur
         for pid in processes(mark):
             await_exit(pid)
 
+    tmp_path_factory.getbasetemp()  # two threads must not both make it
     with ThreadPoolExecutor(2) as threads:
         yield {name: threads.submit(run, name) for name in EXAMPLES}
 

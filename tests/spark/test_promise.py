@@ -280,7 +280,8 @@ def test_machines_of_a_standalone_cluster_come_and_go(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr[-3000:]
     said = json.loads(ended.stdout.splitlines()[-1])
     restarts = said.pop()
-    assert restarts == {"without state": 0, "with state": 1, "in all": 1}
+    once = {"without state": 0, "with state": 1, "in all": 1}
+    assert restarts == once, f"{said}\n{ended.stderr[-3000:]}"
     assert [word for word in said if isinstance(word, int)] == [1, 1, 1, 2, 2, 1, 1, 2, 1, 1]
     up, added, refused, killed, asked, used, given = [w for w in said if isinstance(w, str)]
     assert up == "worker-1 came up"
