@@ -290,5 +290,5 @@ def test_machines_of_a_standalone_cluster_come_and_go(tmp_path: Path) -> None:
     assert killed.startswith("gave back ")
     assert asked == "2 of 2 came up"
     assert used.startswith("added ")
-    assert given == "gave back worker-1"
+    assert given in ("gave back worker-0", "gave back worker-1")  # wherever Spark's tasks are not
     check_counts(results(tmp_path / "out"), [str(n % 10) for n in range(1200)])

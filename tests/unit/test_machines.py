@@ -116,9 +116,13 @@ class Started:
         self.starts, self.spark = 1, None
         self.layout = SimpleNamespace(slots=6)
         self.cluster, self.outposts = cluster, self
-        self.hub = SimpleNamespace(complete=lambda: True, hellos=self.hellos)
+        self.hub = SimpleNamespace(complete=lambda: self.is_up, hellos=self.hellos)
+        self.is_up = True
         self.machines: set[str] = set()
         self.homes = list(cluster.workers)
+
+    def await_up(self, _timeout_s: float) -> None:
+        self.is_up = True
 
     def hellos(self) -> dict[str, SimpleNamespace]:
         return {name: SimpleNamespace(machine=f"host:/{name}/1") for name in self.homes}
@@ -166,6 +170,16 @@ def test_a_machine_that_executors_are_on_is_left_by_a_new_start(pool: Standalone
     assert pool.machines() == ["worker-0", "worker-1"]
     assert pool.use(1) == "gave back worker-1; tuples waited 2.5 s"
     assert pool.machines() == ["worker-0"]
+
+
+def test_no_machine_goes_while_executors_start_anew_perhaps_there(pool: StandalonePool) -> None:
+    pool.start(2)
+    pool.use(2)
+    started: Any = pool.engine
+    started.is_up = False
+    started.machines, started.homes = {"host:/worker-0/1"}, ["worker-1"]  # so it will be
+    assert pool.use(1) == "gave back worker-0"
+    assert pool.machines() == ["worker-1"]
 
 
 def test_an_outpost_that_does_not_come_is_a_refusal(

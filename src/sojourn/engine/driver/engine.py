@@ -232,6 +232,11 @@ class SparkEngine:
         self.supervisor.relocate(action, timeout_s)
         return time.monotonic() - began
 
+    def await_up(self, timeout_s: float) -> None:
+        """Return when all executors are up, or the topology stops."""
+        stopping = self.supervisor.stopping
+        self.hub.wait(lambda: self.hub.complete() or stopping.is_set(), timeout_s)
+
     def stop(self, timeout_s: float = 60.0) -> None:
         """End gracefully. Sources stop, and what is in flight is finished as far as the setting
         `drain` leaves time for it. Then everything is committed, and sinks publish. Safe to call

@@ -87,7 +87,9 @@ class _ClusterPool(ABC):
         return self.bring_up(wanted)
 
     def use(self, machines: int) -> str:
-        """Commit, and go on with that many machines."""
+        """Commit, and go on with that many machines. While executors start anew, nobody knows on
+        which machines they will be, so none is given back then."""
+        self.engine.await_up(_REGISTER_S)
         wanted = machines_within(machines, self.least, self.most)
         used = self.machines()
         up = [*used, *self.spare()]
