@@ -1,4 +1,5 @@
-"""One Spark session for all tests of a process, and topologies that leave nothing behind."""
+"""One Spark session for all tests of a process, and topologies that leave nothing behind. Two
+processes have the files among them, as tests wait more than they compute."""
 
 import json
 import os

@@ -116,8 +116,8 @@ class Started:
         self.starts, self.spark = 1, None
         self.layout = SimpleNamespace(slots=6)
         self.cluster, self.outposts = cluster, self
-        self.hub = SimpleNamespace(complete=lambda: self.is_up, hellos=self.hellos)
         self.is_up = True
+        self.hub = SimpleNamespace(complete=lambda: self.is_up, hellos=self.hellos)
         self.machines: set[str] = set()
         self.homes = list(cluster.workers)
 
