@@ -1,5 +1,4 @@
-"""One Spark session for all tests of a process, and topologies that leave nothing behind. Two
-processes have the files among them, as tests wait more than they compute."""
+"""One Spark session for all tests of a process, and topologies that leave nothing behind."""
 
 import json
 import os
