@@ -13,7 +13,7 @@ run: $(VENV)/.run
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto tests/unit tests/cli
-	$(BIN)/python -m pytest tests/spark
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
