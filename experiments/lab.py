@@ -312,6 +312,35 @@ def _square_mean(sojourn: Sojourn) -> float:
     return float((widths * np.array(sojourn.quantiles) ** 2).sum())
 
 
+class Runs:
+    """The runs of a long experiment, each with a name, in a file: it goes on where it was
+    interrupted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.lock = path, threading.Lock()
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        self.found: dict[Any, dict[str, Any]] = {}
+        for run in map(json.loads, lines):
+            self.found[_key(run["name"])] = run
+
+    def add(self, run: dict[str, Any]) -> dict[str, Any]:
+        """Keep one."""
+        with self.lock:
+            self.found[_key(run["name"])] = run
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                print(json.dumps(run), file=file, flush=True)
+        return run
+
+    def done(self) -> None:
+        """All are there: the next time, the experiment begins anew."""
+        self.path.replace(self.path.with_suffix(".done"))
+
+
+def _key(name: Any) -> Any:
+    return tuple(name) if isinstance(name, list) else name
+
+
 @dataclass(frozen=True)
 class Finding:
     """What an experiment has shown. `rows` stand beside the paper's figures: what, theirs, ours.

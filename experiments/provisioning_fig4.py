@@ -9,15 +9,19 @@ Rule: throughput varies by less than 5 % (standard deviation over mean, of the r
 latency of the slowest tuples of each run varies more than that (the highest 99th percentile of a
 second), and the rank correlation of neither with the time is significant (5 %, ten runs). Seconds
 with more than 5 % of the CPU stolen are left out, and their share is told. With too few left, it is
-undecided."""
+undecided.
+
+Runs are kept beside the result (`provisioning_fig4.full.jsonl`), so an experiment that was
+interrupted goes on, not earlier than 800 s after its last run."""
 
 import math
 import statistics
+import sys
 import threading
 import time
 from typing import Any
 
-from lab import Finding, Lab
+from lab import Finding, Lab, Runs
 from scipy.stats import spearmanr
 from stolen import Steal
 
@@ -87,14 +91,18 @@ def varies(values: list[float]) -> float:
 
 def run(lab: Lab) -> Finding:
     """One after the other, far apart."""
-    runs: list[dict[str, Any]] = []
+    kept = Runs(lab.out / f"provisioning_fig4.{'quick' if lab.quick else 'full'}.jsonl")
     waits = threading.Event()
     for number in range(3 if lab.quick else RUNS):
-        began_s = time.monotonic()
-        runs.append(measured(lab))
-        print(f"run {number + 1}: {runs[-1]}", flush=True)
-        if not lab.quick and number < RUNS - 1:
-            waits.wait(max(0.0, began_s + APART_S - time.monotonic()))
+        if number in kept.found:
+            continue
+        if number and not lab.quick:
+            since_s = time.time() - kept.found[number - 1]["time_s"]
+            waits.wait(max(0.0, APART_S - since_s))
+        found = kept.add({"name": number, **measured(lab)})
+        print(f"run {number + 1}: {found}", file=sys.stderr, flush=True)
+    kept.done()
+    runs = [kept.found[number] for number in sorted(kept.found)]
     good = [one for one in runs if one["seconds"] >= LEAST_S]
     enough = len(good) >= 0.8 * len(runs) and len(good) >= 3
     figures: dict[str, Any] = {"runs": runs}

@@ -19,8 +19,8 @@ hundredth of these runs is a second of one rise.
 A run in which more than a tenth of the seconds had CPU stolen is made again, twice at most. How
 much CPU was used is told; where it is above 60 %, the run says little.
 
-Runs are kept beside the result, so an experiment that was interrupted goes on; remove
-`provisioning_sides.runs.jsonl` to begin anew."""
+Runs are kept beside the result (`provisioning_sides.full.jsonl`), so an experiment that was
+interrupted goes on."""
 
 import json
 import math
@@ -34,7 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lab import Finding, Lab
+from lab import Finding, Lab, Runs
 from stolen import Steal
 
 from sojourn.engine.spark.standalone import StandaloneCluster
@@ -125,24 +125,12 @@ class Driver:
         self.process.wait()
 
 
-class Runs:
-    """All runs so far, in a file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.lock = path, threading.Lock()
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        self.found = {tuple(run["name"]): run for run in map(json.loads, lines)}
-
-    def add(self, run: dict[str, Any]) -> None:
-        """Keep one."""
-        with self.lock:
-            self.found[tuple(run["name"])] = run
-            with self.path.open("a", encoding="utf-8") as file:
-                print(json.dumps(run), file=file, flush=True)
-        late = run["late_s"]["95"]
-        print(f"{' '.join(map(str, run['name']))}: {run['machine_s']:.0f} machine-seconds, rows "
-              f"{late:.1f} s late, {run['stolen']['busy']:.0%} of the CPU used",
-              file=sys.stderr, flush=True)  # fmt: skip
+def shown(run: Mapping[str, Any]) -> None:
+    """What came of a run, in a line."""
+    late = run["late_s"]["95"]
+    print(f"{' '.join(map(str, run['name']))}: {run['machine_s']:.0f} machine-seconds, rows "
+          f"{late:.1f} s late, {run['stolen']['busy']:.0%} of the CPU used",
+          file=sys.stderr, flush=True)  # fmt: skip
 
 
 Job = tuple[tuple[Any, ...], dict[str, Any], Mapping[str, str] | None]
@@ -178,7 +166,7 @@ def made(jobs: Sequence[Job], runs: Runs, master: str) -> None:
                     stolen = steal.told()
                     if stolen["clean_seconds"] >= 0.9 * stolen["seconds"]:
                         break
-                runs.add({"name": name, **found, "stolen": stolen})
+                shown(runs.add({"name": name, **found, "stolen": stolen}))
         except BaseException:
             left.clear()  # the other lane ends with its run
             raise
@@ -234,14 +222,14 @@ def run(lab: Lab) -> Finding:
     sweep = SWEEP[:1] if lab.quick else SWEEP
     ours = ["model", "mended"] if lab.quick else list(OURS)
     count = 1 if lab.quick else RUNS
-    kept = "provisioning_sides.quick.jsonl" if lab.quick else "provisioning_sides.runs.jsonl"
-    runs = Runs(lab.out / kept)
+    runs = Runs(lab.out / f"provisioning_sides.{'quick' if lab.quick else 'full'}.jsonl")
     with tempfile.TemporaryDirectory() as folder, StandaloneCluster(Path(folder)) as cluster:
         cluster.add(4 * MOST, "16g")
         made([job for trace in traces for job in swept(trace, sweep)], runs, cluster.url)
         best = {trace: best_of(runs, trace, sweep) for trace in traces}
         jobs = [job for t in traces for job in compared(runs, t, best[t], ours, count)]
         made(jobs, runs, cluster.url)
+    runs.done()
     return judged(runs, best, ours, count, decided=not lab.quick)
 
 

@@ -226,3 +226,14 @@ def test_a_chain_computes_and_sleeps_for_its_times() -> None:
         chain.topology(chain.Settings(sleep=(1.0, -1.0, 0.0)))
     with pytest.raises(sj.InputError, match="cpu must be 3 times"):
         chain.topology(chain.Settings(cpu=(1.0, math.inf, 0.0)))
+
+
+def test_runs_that_were_made_are_not_made_again_until_all_are_there(tmp_path: Path) -> None:
+    path = tmp_path / "out" / "long.full.jsonl"
+    runs = lab.Runs(path)
+    runs.add({"name": ("steps", 1), "took_s": 2.0})
+    runs.add({"name": 4, "took_s": 3.0})
+    again = lab.Runs(path)
+    assert {name: run["took_s"] for name, run in again.found.items()} == {("steps", 1): 2.0, 4: 3.0}
+    again.done()
+    assert not lab.Runs(path).found
