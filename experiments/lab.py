@@ -342,6 +342,20 @@ def _key(name: Any) -> Any:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """What a paper says in a place of it, in its own terms, the rule by which that is judged, and
+    what was found here, with confidence. It holds, it does not, or None: that cannot be decided
+    here. `why` says in a line why not, or why it cannot be decided."""
+
+    paper: str  # "ToN fig. 6"
+    says: str
+    rule: str
+    found: str
+    holds: bool | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Finding:
     """What an experiment has shown. `rows` stand beside the paper's figures: what, theirs, ours.
     Whether the paper's claim holds is None if the run was too short to tell."""
@@ -351,6 +365,22 @@ class Finding:
     verdict: str
     holds: bool | None
     draw: Callable[[Any], None]  # on a figure of matplotlib
+    claims: Sequence[Claim] = ()
+
+
+def judged(
+    claims: Sequence[Claim],
+    figures: Mapping[str, Any],
+    rows: Sequence[tuple[str, str, str]],
+    draw: Callable[[Any], None],
+) -> Finding:
+    """A finding of several claims: it holds if all do, and does not if one does not."""
+    kinds = [claim.holds for claim in claims]
+    holds = False if False in kinds else None if None in kinds else True
+    told = [f"{sum(kind is of for kind in kinds)} {in_words(of)}" for of in (True, False, None)
+            if of in kinds]  # fmt: skip
+    verdict = f"of {len(claims)} claims {', '.join(told)}"
+    return Finding(figures, rows, verdict, holds, draw, claims)
 
 
 def written(finding: Finding, name: str, about: Mapping[str, Any], directory: Path) -> None:
@@ -367,6 +397,7 @@ def written(finding: Finding, name: str, about: Mapping[str, Any], directory: Pa
         "holds": finding.holds,
         "verdict": finding.verdict,
         "rows": finding.rows,
+        "claims": [vars(claim) for claim in finding.claims],
         "figures": finding.figures,
     }
     path = directory / f"{name}.json"
