@@ -1,12 +1,14 @@
 """`sojourn experiment`: the papers' figures and tables, made again. The experiments themselves are
 in the project's folder `experiments/`, one file for each."""
 
+import fnmatch
 import importlib.util
 import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,21 +21,26 @@ _PAPERS = ("drs_", "elasticutor_", "icdcs_", "profiling_", "provisioning_")
 
 def experiment(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Experiments to run, such as drs_fig6.")
+        list[str] | None,
+        typer.Argument(help="Experiments to run, such as drs_fig6, or patterns such as 'drs_*'."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run all of them.")] = False,
     full: Annotated[bool, typer.Option("--full/--quick", help="Long or short runs.")] = False,
     engine: Annotated[str, typer.Option(help="Where to run: spark or simulator.")] = "spark",
+    seed: Annotated[int, typer.Option(help="Another seed draws everything anew.")] = 0,
     out: Annotated[Path, typer.Option(help="Directory for figures and plots.")] = Path(
         "out/experiments"
     ),
     folder: Annotated[Path, typer.Option(help="Directory of the experiments.")] = Path(
         "experiments"
     ),
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the results in the folder's results/ as well.")
+    ] = False,
     table: Annotated[
         Path | None,
         typer.Option(
-            help="Write a page to this file: all results in --out, beside the papers' figures."
+            help="Write a page of all results that are kept to this file; may be given alone."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
@@ -46,70 +53,110 @@ def experiment(
         )
     if engine not in ("spark", "simulator"):
         raise InputError(f"--engine must be spark or simulator; got {engine!r}")
-    if bool(names) == everything:
+    if seed < 0:
+        raise InputError(f"--seed must be at least 0; got {seed}")
+    if not (names or everything or (table and not keep)) or (names and everything):
         raise InputError(f"name an experiment, or give --all; known: {', '.join(known)}")
-    wanted = known if everything else names or []
-    for name in wanted:
-        if name not in known:
-            raise InputError(f"there is no experiment {name!r}; known: {', '.join(known)}")
-    _check_writable(out, table)
-    made = {name: out / f"{name}.json" for name in known}
+    wanted = known if everything else _matching(names or [], known)
+    kept_in = folder / "results"
+    if wanted:
+        make_directory(out)
+    if keep:
+        make_directory(kept_in, "--keep")
     if table is not None:
-        for name, path in made.items():
-            if name not in wanted and path.is_file():
-                _read(path)
+        _check_table(table)
+    found: dict[str, Any] = {}
     sys.path.insert(0, str(folder.resolve()))
     lab: Any = importlib.import_module("lab")
-    watch: Any = importlib.import_module("stolen")
-    bench = lab.Lab(engine, not full, out)
-    results = {}
+    kept: Any = importlib.import_module("kept")
+    bench = lab.Lab(engine, not full, seed, out)
     try:
-        modules = {name: importlib.import_module(name) for name in wanted}
-        _check_installed(modules)
-        for name in [n for n, m in modules.items() if engine not in getattr(m, "ENGINES", engine)]:
-            only = modules.pop(name).ENGINES[0]
-            if not everything:
-                raise InputError(f"{name}: runs only with --engine {only}; got {engine}")
-            typer.echo(f"{name}: skipped, because it runs only on {only}", err=True)
-        for name, module in modules.items():
-            typer.echo(f"{name} …", err=True)
-            began = time.monotonic()
-            with watch.Steal() as steal:
-                finding = module.run(bench)
-            about = {
-                "engine": engine,
-                "length": "full" if full else "quick",
-                "seconds": round(time.monotonic() - began, 1),
-                "stolen": steal.told(),
-                "notes": module.NOTES,
-            }
-            lab.written(finding, name, about, out)
-            results[name] = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
-            _tell(name, lab.in_words(finding.holds), finding, about, as_json)
+        if table is not None:
+            kept.read_all(kept_in)  # refuses before the work what cannot be on the page
+        modules = _imported(wanted, names or [], engine)
+        for name, about in _run_each(bench, modules, folder):
+            _tell(name, about, as_json)
+            if keep:
+                typer.echo(f"    kept as {kept.keep(out / f'{name}.json', kept_in)}", err=True)
+            found[name] = about
+        if table is not None:
+            page: Any = importlib.import_module("page")
+            table.write_text(page.page(kept.read_all(kept_in)), encoding="utf-8")
     finally:
         bench.close()
         sys.path.remove(str(folder.resolve()))
-    if table is not None:
-        lab.tabled({n: _read(path) for n, path in made.items() if path.is_file()}, table)
     if as_json:
-        typer.echo(json.dumps(results, indent=2))
+        typer.echo(json.dumps(found, indent=2))
 
 
-def make_directory(out: Path) -> None:
+def _matching(names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The experiments that are meant, each once, in the order in which they are asked for."""
+    found: dict[str, None] = {}
+    for name in names:
+        some = fnmatch.filter(known, name)
+        if not some:
+            what = "experiment like" if _is_pattern(name) else "experiment"
+            raise InputError(f"there is no {what} {name!r}; known: {', '.join(known)}")
+        found |= dict.fromkeys(some)
+    return list(found)
+
+
+def _is_pattern(name: str) -> bool:
+    return any(letter in name for letter in "*?[")
+
+
+def _imported(wanted: Sequence[str], names: Sequence[str], engine: str) -> dict[str, Any]:
+    """Those that run on the engine. One that does not is refused if it is asked for by its name."""
+    modules: dict[str, Any] = {name: importlib.import_module(name) for name in wanted}
+    _check_installed(modules)
+    for name in [n for n, m in modules.items() if engine not in getattr(m, "ENGINES", engine)]:
+        only = modules.pop(name).ENGINES[0]
+        if name in names:
+            raise InputError(f"{name}: runs only with --engine {only}; got {engine}")
+        typer.echo(f"{name}: skipped, because it runs only on {only}", err=True)
+    return modules
+
+
+def _run_each(
+    bench: Any, modules: Mapping[str, Any], folder: Path
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run one experiment after the other, and write what it has shown."""
+    lab: Any = importlib.import_module("lab")
+    watch: Any = importlib.import_module("stolen")
+    origin: Any = importlib.import_module("origin")
+    origins = {name: origin.origin(folder, name) for name in modules}  # of the code as loaded
+    for name, module in modules.items():
+        typer.echo(f"{name} …", err=True)
+        began, date = time.monotonic(), datetime.now(UTC)
+        with watch.Steal() as steal:
+            finding = module.run(bench)
+        about = {
+            "about": " ".join(module.__doc__.split("\n\n")[0].split()),
+            "engine": bench.engine,
+            "length": "quick" if bench.quick else "full",
+            "seed": bench.seed,
+            "seconds": round(time.monotonic() - began, 1),
+            "date": f"{date:%Y-%m-%dT%H:%MZ}",
+            **origins[name],
+            "stolen": steal.told(),
+            "notes": module.NOTES,
+        }
+        lab.written(finding, name, about, bench.out)
+        yield name, json.loads((bench.out / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def make_directory(out: Path, option: str = "--out") -> None:
     """Make a directory for what comes out, or refuse one that cannot be written to."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {out}: cannot be a directory: {error.strerror}") from None
+        raise InputError(f"{option} {out}: cannot be a directory: {error.strerror}") from None
     if not os.access(out, os.W_OK):
-        raise InputError(f"--out {out}: is not writable; give another directory")
+        raise InputError(f"{option} {out}: is not writable; give another directory")
 
 
-def _check_writable(out: Path, table: Path | None) -> None:
-    """Refuse, before the work, an output that could not be written after it."""
-    make_directory(out)
-    if table is None:
-        return
+def _check_table(table: Path) -> None:
+    """Refuse, before the work, a page that could not be written after it."""
     if not table.parent.is_dir():
         raise InputError(f"--table {table}: there is no directory {table.parent}")
     if table.is_dir() or not os.access(table if table.exists() else table.parent, os.W_OK):
@@ -129,27 +176,20 @@ def _check_installed(modules: Mapping[str, Any]) -> None:
             )
 
 
-_TOLD = ("engine", "length", "seconds", "notes", "holds", "verdict", "rows")
-
-
-def _read(path: Path) -> Any:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        missing = [name for name in _TOLD if name not in found]
-    except (ValueError, TypeError):
-        missing = ["all"]
-    if missing:
-        raise InputError(f"{path}: is not the result of an experiment; remove it")
-    return found
-
-
-def _tell(name: str, judged: str, finding: Any, about: dict[str, Any], as_json: bool) -> None:
+def _tell(name: str, found: Mapping[str, Any], as_json: bool) -> None:
+    lab: Any = importlib.import_module("lab")
+    judged = lab.in_words(found["holds"])
     typer.echo(
-        f"{name} ({about['engine']}, {about['length']}, {about['seconds']:.0f} s): "
-        f"{judged.upper() if not finding.holds else judged}: {finding.verdict}",
+        f"{name} ({found['engine']}, {found['length']}, seed {found['seed']}, "
+        f"{found['seconds']:.0f} s): {judged if found['holds'] else judged.upper()}: "
+        f"{found['verdict']}",
         err=as_json,
     )
-    typer.echo(f"    ({about['notes']})", err=as_json)
-    for what, theirs, ours in finding.rows:
+    typer.echo(f"    ({found['notes']})", err=as_json)
+    for claim in found["claims"]:
+        why = f" ({claim['why']})" if claim["why"] else ""
+        told = f"{claim['says']}: {lab.in_words(claim['holds'])}: {claim['found']}{why}"
+        typer.echo(f"    {claim['paper']}: {told}", err=as_json)
+    for what, theirs, ours in found["rows"]:
         beside = f"paper {theirs}, here {ours}" if theirs else ours
         typer.echo(f"    {what}: {beside}", err=as_json)

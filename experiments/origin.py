@@ -1,0 +1,68 @@
+"""Where a result comes from: the commit of the run, and that of the rule by which it is judged. The
+latter is the last one that touched the experiment's file or another one here that it imports. Of a
+folder that is in no repository, or without git, both are unknown, which is None."""
+
+import ast
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_MADE = (":(exclude)results", ":(exclude)README.md")  # by runs; not what they are made with
+
+
+def origin(folder: Path, name: str) -> dict[str, Any]:
+    """Of an experiment that is run now: commits, and the files that were changed since then."""
+    used = [path.name for path in files_of(folder, name)]
+    here = [".", *_MADE]
+    if _source(folder) is not None:
+        here.insert(1, "../src")
+    return {
+        "run": {"commit": _git(folder, "rev-parse", "HEAD"), "changed": _changed(folder, here)},
+        "rule": {
+            "commit": _git(folder, "log", "-1", "--format=%H", "--", *used),
+            "changed": _changed(folder, used),
+        },
+    }
+
+
+def files_of(folder: Path, name: str) -> list[Path]:
+    """The file of an experiment, and those of the folder that it imports, or that these do."""
+    found: dict[Path, None] = {}
+    todo = [folder / f"{name}.py"]
+    while todo:
+        path = todo.pop()
+        if path in found or not path.is_file():
+            continue
+        found[path] = None
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                todo += [folder / f"{alias.name}.py" for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                todo.append(folder / f"{node.module}.py")
+    return sorted(found)
+
+
+def _source(folder: Path) -> Path | None:
+    """The project's own code, if it is beside the folder and in the same repository."""
+    top, source = _git(folder, "rev-parse", "--show-toplevel"), folder.resolve().parent / "src"
+    return source if top and source.is_dir() and source.is_relative_to(top) else None
+
+
+def _changed(folder: Path, paths: Sequence[str]) -> list[str] | None:
+    """Files that are not as they were committed."""
+    told = _git(folder, "status", "--porcelain", "--untracked-files=all", "--", *paths)
+    return None if told is None else [line[2:].strip() for line in told.splitlines()]
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says, or None if there is none, or no repository or commit."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return None
+    told = done.stdout.rstrip("\n")
+    asked = arguments[0] == "status"  # where nothing is an answer
+    return told if done.returncode == 0 and (told or asked) else None
