@@ -134,7 +134,7 @@ class Lab:
                 shape.workload(),
                 SimulatorSettings(),
                 EngineSettings(batch_s=600.0),
-                seed=self.seed_of(shape.name),
+                seed=shape.seed + self.seed,
             )
             yield simulated, lambda seconds: simulated.advance(simulated.now_s + seconds)
             return
@@ -229,7 +229,7 @@ class Lab:
             shape.workload(),
             settings,
             seconds,
-            seed=self.seed_of(shape.name),
+            seed=shape.seed + self.seed,
             machines=-(-sum(allocation.values()) // of_control.machine_processors),
             act_after_s=act_from_s,
         ).run(listeners=[lambda r: None if r.pressures else records.append(r)])
@@ -242,7 +242,7 @@ class Lab:
         wavers."""
         parts: list[list[Samples]] = [[] for _ in allocations]
         spell_s = seconds / ROUNDS
-        order = random.Random(self.seed_of(shape.name))
+        order = random.Random(shape.seed + self.seed)
         ample = {name: 2 * k for name, k in allocations[0].items()}
         with self.running(shape, ample) as (engine, let_pass):
             turns = list(zip(allocations, parts, strict=True))

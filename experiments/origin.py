@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+_USED = ("src", "examples")
 _MADE = (":(exclude)results", ":(exclude)README.md")  # by runs; not what they are made with
 
 
 def origin(folder: Path, name: str) -> dict[str, Any]:
     """Of an experiment that is run now: commits, and the files that were changed since then."""
     used = [path.name for path in files_of(folder, name)]
-    here = [".", *_MADE]
-    if _source(folder) is not None:
-        here.insert(1, "../src")
+    here = [".", *_beside(folder), *_MADE]
     return {
         "run": {"commit": _git(folder, "rev-parse", "HEAD"), "changed": _changed(folder, here)},
         "rule": {
@@ -43,10 +42,12 @@ def files_of(folder: Path, name: str) -> list[Path]:
     return sorted(found)
 
 
-def _source(folder: Path) -> Path | None:
-    """The project's own code, if it is beside the folder and in the same repository."""
-    top, source = _git(folder, "rev-parse", "--show-toplevel"), folder.resolve().parent / "src"
-    return source if top and source.is_dir() and source.is_relative_to(top) else None
+def _beside(folder: Path) -> list[str]:
+    """The project's own code and its applications, if they are in the same repository."""
+    top, parent = _git(folder, "rev-parse", "--show-toplevel"), folder.resolve().parent
+    if top is None or not parent.is_relative_to(top):
+        return []
+    return [f"../{name}" for name in _USED if (parent / name).is_dir()]
 
 
 def _changed(folder: Path, paths: Sequence[str]) -> list[str] | None:

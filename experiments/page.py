@@ -14,6 +14,7 @@ from lab import in_words
 
 OURS = "ours"  # instead of a paper
 ENGINES = {"spark": "Spark", "simulator": "simulator"}
+_MINUTE = len("2000-01-01T00:00")
 _HEAD = """\
 # Experiments
 
@@ -197,13 +198,22 @@ def _figure(name: str, runs: Sequence[_Run], claims: Iterable[_Claim]) -> str:
 
 def _table_of_runs(runs: Iterable[_Run]) -> str:
     return _table(
-        ("run", "verdict", "took", "date", "commit of the run", "of the rule", "CPU", "kept"),
+        (
+            "run",
+            "verdict",
+            "took",
+            "began (UTC)",
+            "commit of the run",
+            "of the rule",
+            "CPU",
+            "kept",
+        ),
         [
             (
                 run.label,
                 run.result["verdict"],
                 f"{run.result['seconds']:.0f} s",
-                run.date or "unknown",
+                run.date[:_MINUTE].replace("T", " ") or "unknown",
                 _commit(run.result.get("run")),
                 _commit(run.result.get("rule")),
                 _cpu(run.result),

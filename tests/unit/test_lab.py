@@ -110,11 +110,31 @@ def test_random_topologies_are_judged_together() -> None:
         return {"means_s": means, "estimated_s": [1.0, 1.5, 2.0], **told}
 
     good, vague = topology(True, True, False), topology(False, True, True)
-    assert drs_random.judged([good] * 20).holds is True
-    assert drs_random.judged([good] * 6 + [vague] * 14).holds is None
-    assert drs_random.judged([vague] * 20).holds is False
-    assert drs_random.judged([good] * 17 + [topology(False, False, True)] * 3).holds is False
-    assert drs_random.judged([topology(True, True, True)] * 20).holds is None
+    bad = topology(False, False, True)
+
+    def verdicts(some: list[dict[str, object]]) -> list[bool | None]:
+        return [claim.holds for claim in drs_random.told(some).claims]
+
+    assert verdicts([good] * 20) == [True, True]
+    assert verdicts([good] * 6 + [vague] * 14) == [True, None]
+    assert verdicts([vague] * 20) == [None, False]
+    assert verdicts([good] * 17 + [bad] * 3) == [False, True]
+    assert verdicts([topology(True, True, True)] * 20) == [None, True]
+    assert verdicts([good] * 4) == [None, None]
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_another_seed_draws_other_topologies(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def compared(_: lab.Lab, number: int) -> dict[str, object]:
+        drawn.append(number)
+        told = {"best": True, "hit": True, "worst_hit": False}
+        return {"means_s": [1.0, 2.0], "estimated_s": [1.0, 2.0], **told}
+
+    monkeypatch.setattr(drs_random, "compared", compared)
+    drs_random.run(lab.Lab("simulator", quick=True, seed=seed))
+    assert drawn == list(range(20 * seed, 20 * seed + 20))
 
 
 def test_how_likely_it_is_to_be_the_best_by_chance() -> None:
@@ -173,12 +193,36 @@ def test_changes_without_need_are_counted() -> None:
 def test_what_is_written_is_json_whatever_was_measured(tmp_path: Path) -> None:
     figures = {"means": [1.0, math.nan], "seconds": (math.inf,), "count": np.float64(2.0)}
     finding = lab.Finding(figures, [], "so", None, lambda figure: figure.add_subplot().plot([1]))
-    lab.written(finding, "some", {"engine": "simulator"}, tmp_path)
+    about = {"engine": "simulator", "length": "quick", "seed": 0}
+    lab.written(finding, "some", about, tmp_path)
     text = (tmp_path / "some.json").read_text(encoding="utf-8")
     found = json.loads(text, parse_constant=pytest.fail)
     assert found["figures"] == {"means": [1.0, None], "seconds": [None], "count": 2.0}
     assert found["holds"] is None
-    assert lab.in_words(found["holds"]) == "undecided"
+    assert lab.in_words(found["holds"]) == "cannot be decided"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "holds", "verdict"),
+    [
+        ([True], True, "of 1 claim 1 holds"),
+        ([True, True], True, "of 2 claims 2 hold"),
+        ([True, None], None, "of 2 claims 1 holds, 1 cannot be decided"),
+        (
+            [None, False, True, False, None],
+            False,
+            "of 5 claims 1 holds, 2 do not hold, 2 cannot be decided",
+        ),
+        ([False, True, True], False, "of 3 claims 2 hold, 1 does not hold"),
+    ],
+)
+def test_claims_are_judged_together(
+    kinds: list[bool | None], holds: bool | None, verdict: str
+) -> None:
+    claims = [lab.Claim("ToN fig. 6", "so", "if so", "so it is", kind) for kind in kinds]
+    found = lab.judged(claims, {}, [], lambda _: None)
+    assert (found.holds, found.verdict) == (holds, verdict)
+    assert found.claims == claims
 
 
 def test_of_several_that_run_beside_one_another_the_cause_is_told() -> None:
@@ -204,6 +248,13 @@ def test_the_best_is_found_in_the_simulator() -> None:
     assert lab.passing(found) == [found[0]]
     expected = shape.network().mean_sojourn(best)
     assert found[0].mean_s == pytest.approx(expected, rel=0.25)
+
+
+def test_a_seed_gives_the_same_measurement_and_another_one_another() -> None:
+    shape, allocations = shapes.vld(scale=5.0), [{"extract": 10, "match": 11, "aggregate": 1}]
+    benches = [lab.Lab("simulator", quick=True, seed=seed) for seed in (0, 0, 1)]
+    one, same, other = (bench.measure(shape, allocations, 20.0)[0].mean_s for bench in benches)
+    assert one == same != other
 
 
 def test_machines_come_in_the_simulator_once_changes_are_allowed() -> None:

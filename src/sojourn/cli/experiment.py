@@ -136,7 +136,7 @@ def _run_each(
             "length": "quick" if bench.quick else "full",
             "seed": bench.seed,
             "seconds": round(time.monotonic() - began, 1),
-            "date": f"{date:%Y-%m-%dT%H:%MZ}",
+            "date": date.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z",
             **origins[name],
             "stolen": steal.told(),
             "notes": module.NOTES,
