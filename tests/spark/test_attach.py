@@ -228,6 +228,33 @@ def test_an_executor_that_dies_at_work_is_replaced_and_not_asked_for_again(
     assert not any(p.applied for p in periods)
 
 
+def test_a_long_batch_is_not_waited_for(beside: Beside) -> None:
+    told = beside.run("""
+        query = driver.start(driver.given("burst"), "burst")
+        attached = driver.attach(query, "burst", max_executors=1)
+        for number in (0, 10, 20):
+            driver.give("burst", *range(number, number + 6), ms=100)
+            query.processAllAvailable()
+        until(attached, lambda p: p.seen.executors == 1)
+        attached.stop()
+        attached = driver.attach(query, "more", max_executors=3)
+        for number in (30, 40):
+            driver.give("burst", *range(number, number + 6), ms=100)
+            query.processAllAvailable()
+        driver.give("burst", *range(50, 56), ms=5000)
+        more = until(attached, lambda p: p.seen.at_least and p.applied)
+        there = until(attached, lambda p: p.seen.executors > 1)
+        query.processAllAvailable()
+        attached.stop()
+        query.stop()
+        told = [driver.kept("burst"), more.decision.why, there.seen.executors]
+    """)
+    kept, why, executors = told
+    assert kept == [ten * 10 + one for ten in range(6) for one in range(6)]
+    assert "of its tasks wait: at least" in why
+    assert executors > 1
+
+
 def test_in_real_time_mode_executors_at_work_are_kept_and_others_serve_the_next_batch(
     beside: Beside,
 ) -> None:

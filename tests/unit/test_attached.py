@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,8 @@ class Told:
     def __init__(self, executors: int = 1) -> None:
         self.names = [str(n) for n in range(executors)]
         self.tasks = 10
+        self.running: Mapping[str, Any] | None = None
+        self.waiting = 5
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         self.tasks += 10
@@ -172,9 +175,13 @@ class Told:
         return [driver, *some, {**EXECUTOR, "id": "dead", "isActive": False}]
 
     def jobs(self) -> Sequence[Mapping[str, Any]]:
-        return [JOB, {**JOB, "jobId": 6, "jobGroup": "other"}]
+        some = [JOB, {**JOB, "jobId": 6, "jobGroup": "other"}]
+        return some if self.running is None else [*some, self.running]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
+        if number == 7:
+            return {**STAGE, "status": "ACTIVE", "numTasks": 8, "numActiveTasks": 2,
+                    "numCompleteTasks": 6 - self.waiting}  # fmt: skip
         return STAGE if number == 3 else None
 
 
@@ -310,6 +317,51 @@ def test_bad_data_is_no_reason_to_act() -> None:
     assert (found.executors, found.why) == (None, "no batch was done for 30 s")
     odd = replace(blind, rates=Rates(0, float("nan"), (1.0, 1.0)))
     assert decided(odd, Memory(), WISH).executors is None
+
+
+def test_a_batch_at_work_can_ask_for_more_executors_and_never_for_fewer() -> None:
+    at_work = replace(
+        seen(500, at_least=True), why="a batch is at work for 9 s, and 3 of its tasks wait"
+    )
+    found = decided(at_work, Memory(low_since_s=1.0, low_most=1), WISH)
+    assert (found.executors or 0) > 1
+    assert found.why.startswith(
+        "a batch is at work for 9 s, and 3 of its tasks wait: at least 500 rows/s"
+    )
+    assert found.memory == Memory()  # a bound is no rate to remember
+    assert decided(replace(at_work, asked=8), Memory(), WISH).executors is None
+    few = decided(seen(1, 4, at_least=True), Memory(), replace(WISH, quiet_s=0))
+    assert few.executors is None
+    for policy in ("mended", "printed"):
+        assert decided(at_work, Memory(), replace(WISH, policy=policy)).executors is None
+
+
+def test_a_batch_at_work_tells_how_much_came_at_least() -> None:
+    status = Told()
+    observer = Observer(status)
+    there = st.executors(status)
+    observer.before = there
+    for one in behind(6):
+        observer.add(one)
+    observer.seen(one.end_s, one.time_s, there, None)
+    blind = observer.seen(one.end_s + 9, one.end_s, there, None)
+    assert observer.at_work(blind, 0.0) == blind  # no job runs
+    begun = datetime.fromtimestamp(one.end_s + 1, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
+    status.running = {**JOB, "jobId": 9, "submissionTime": begun, "completionTime": None,
+                      "stageIds": [7]}  # fmt: skip
+    found = observer.at_work(blind, 0.0)
+    assert found.at_least
+    assert found.rates is not None
+    assert found.batches is not None
+    rows = found.rates.input * (one.end_s + 1 - one.time_s)
+    assert found.batches.batch_s(rows - found.rates.waiting, 2) == pytest.approx(8.0)
+    assert found.rates.waiting == pytest.approx(rows * 5 / 8)
+    assert found.why == "a batch is at work for 8 s, and 5 of its tasks wait"
+    status.waiting = 0
+    assert observer.at_work(blind, 0.0) == blind  # more executors would have no task
+    status.waiting = 5
+    observer.changed_s = one.end_s + 2
+    assert observer.at_work(blind, 0.0) == blind  # some came meanwhile
 
 
 def test_in_real_time_mode_slots_that_are_held_are_kept() -> None:

@@ -113,6 +113,8 @@ def decided(seen: Seen, memory: Memory, wish: Wish) -> Decision:
     rates = seen.rates
     if not rates.is_sound:
         return Decision(None, "the rates make no sense", memory)
+    if seen.at_least:
+        return _more(seen, rates, memory, wish)
     if wish.policy == "printed":
         proposal = printed(rates, memory.known)
         found = Decision(proposal.machines, proposal.why, replace(memory, known=proposal.known))
@@ -123,6 +125,19 @@ def decided(seen: Seen, memory: Memory, wish: Wish) -> Decision:
         proposal = mended(rates, memory.known, coming, wish.options)
         found = Decision(proposal.machines, proposal.why, replace(memory, known=proposal.known))
     return _settled(_within(found, seen, wish), seen, wish)
+
+
+def _more(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
+    """While a batch is at work: more executors, if what came for sure needs more. Only the model
+    can tell; rates need batches that are done."""
+    nothing = Decision(None, seen.why, memory)
+    if wish.policy != "model":
+        return nothing
+    found = _within(_modelled(seen, rates, memory, wish), seen, wish)
+    if found.executors is None or found.executors <= max(seen.asked, seen.executors):
+        return nothing
+    kept = replace(memory, low_since_s=None, low_most=0)
+    return replace(found, why=f"{seen.why}: at least {found.why}", memory=kept)
 
 
 def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:

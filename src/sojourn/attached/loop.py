@@ -195,7 +195,7 @@ class Attached:
         began_s = time.thread_time()
         try:
             while not self.ended.is_set():
-                left_s = self.ticked_s + self.wish.options.period_s - self.clock()
+                left_s = self._due_s() - self.clock()
                 if left_s > 0:
                     try:
                         told = self.heard.get(timeout=left_s)
@@ -251,6 +251,18 @@ class Attached:
                 self.news.append("the query goes on")
             self.observer.add(one)
 
+    def _due_s(self) -> float:
+        """When to decide next: after a period, or once for each batch as soon as rows that it left
+        for the next one have waited too long."""
+        due_s, limit_s = self.ticked_s + self.wish.options.period_s, self.wish.max_latency_s
+        batches = self.observer.batches
+        if self.real_time or limit_s is None or len(batches) < 2:
+            return due_s
+        late_s = batches[-1].time_s + limit_s
+        if self.ticked_s >= late_s:
+            return due_s
+        return min(due_s, max(late_s, self.ticked_s + _LEAST_S))
+
     def _presses(self) -> bool:
         """Whether rows take too long already, so that a decision should not wait. In real-time mode
         batches do not tell how long rows take."""
@@ -284,6 +296,8 @@ class Attached:
             seen = replace(seen, why=f"{seen.why}; {says}")
             if says.endswith(_NO_DATA):
                 seen = self.observer.silent(seen, trigger_s)
+            else:
+                seen = self.observer.at_work(seen, trigger_s)
         memory = self.memory
         decision = decided(seen, memory, self.wish)
         self.memory = decision.memory

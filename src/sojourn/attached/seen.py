@@ -20,7 +20,8 @@ class Seen:
     Without rates there were too few batches, or counters that make no sense: `why` says which.
     `batches` is the model that explains them. `reported` tells whether the source said what comes.
     In real-time mode, `until_s` is when the batch under way ends. What changes takes effect only
-    then, and `held` slots are what a batch takes, all at once."""
+    then, and `held` slots are what a batch takes, all at once. `at_least` tells that no batch was
+    done, and that the input rate is only what a batch at work shows: that much came, or more."""
 
     time_s: float
     executors: int
@@ -32,6 +33,7 @@ class Seen:
     reported: bool = False
     until_s: float | None = None
     held: int = 0
+    at_least: bool = False
 
 
 def rated(

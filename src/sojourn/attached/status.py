@@ -116,6 +116,30 @@ def ran(status: Status, numbers: Iterable[int]) -> list[StageRan]:
     return found
 
 
+@dataclass(frozen=True)
+class UnderWay:
+    """A batch at work: when its first job began, tasks of the stages that run now, and how many of
+    them wait for a slot."""
+
+    begun_s: float
+    tasks: int
+    waiting: int
+
+
+def under_way(status: Status, group: str, since_s: float) -> UnderWay | None:
+    """The batch of a run that began after some time and is at work; None if no job of it runs."""
+    some = [job for job in jobs(status, group) if job.begun_s >= since_s]
+    if not some or some[-1].ended_s is not None:
+        return None
+    tasks = begun = 0
+    for number in some[-1].stages:
+        of = status.stage(number)
+        if of is not None and of.get("status") == "ACTIVE":
+            tasks += int(of["numTasks"])
+            begun += int(of["numCompleteTasks"]) + int(of["numActiveTasks"])
+    return UnderWay(some[0].begun_s, tasks, max(0, tasks - begun))
+
+
 def seconds(moment: Any) -> float | None:
     """A time as the REST API or the status store writes it."""
     if moment is None:

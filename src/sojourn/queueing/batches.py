@@ -70,6 +70,10 @@ class Batches:
         """How long a batch takes."""
         return self.overhead_s + math.fsum(stage.takes_s(rows, slots) for stage in self.stages)
 
+    def rows_in(self, seconds: float, slots: int) -> float:
+        """Rows of a batch that takes so long."""
+        return max(0.0, seconds - self.batch_s(0.0, slots)) * self.capacity(slots)
+
     def capacity(self, slots: int) -> float:
         """Rows a second that are carried at most, in batches without end."""
         row_s = math.fsum(stage.waves(slots) * stage.row_s / stage.tasks for stage in self.stages)
