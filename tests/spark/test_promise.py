@@ -14,7 +14,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from conftest import results
+from conftest import once, results
 from pyspark.sql import SparkSession
 from test_topologies import Count, check_counts, itself
 
@@ -194,10 +194,15 @@ def test_without_a_target_nothing_is_controlled(spark: SparkSession, tmp_path: P
     assert not running.await_idle(0)
 
 
-def counted(count: int, out: Path) -> sj.Topology:
-    """Numbers that are slept over, and then counted by their last digit."""
+def counted(count: int, out: Path, there: Path) -> sj.Topology:
+    """Numbers that are slept over, and then counted by their last digit. The last ones come only
+    when a file is there."""
     t = sj.Topology("counted")
-    numbers = t.source("numbers", sj.sources.paced(lambda n: n, rate=50.0, count=count))
+
+    def number(n: int) -> int:
+        return next(once(there, [n])) if n > 0.9 * count else n
+
+    numbers = t.source("numbers", sj.sources.paced(number, rate=50.0, count=count))
     digits = t.operator("nap", lambda n: [str(one % 10) for one in nap(n)], numbers)
     t.sink("out", sj.sinks.jsonl(out), t.operator("count", Count, digits, key=itself))
     return t
@@ -242,7 +247,8 @@ from test_promise import counted, lose_an_outpost
 if __name__ == "__main__":
     cluster = StandaloneCluster(Path({directory!r}))
     cluster.add(5)
-    topology = counted(1200, Path({out!r}))
+    there = Path({directory!r}) / "lost"
+    topology = counted(1200, Path({out!r}), there)
     with sj.start(topology, master=cluster.url) as running:
         pool = StandalonePool(cluster, running.engine, processors=3, cores=5, most=2)
         said = [len(pool.machines()), pool.start(2), len(pool.machines()), len(pool.spare())]
@@ -251,14 +257,15 @@ if __name__ == "__main__":
         restarts = {{"without state": running.restarts}}
         lose_an_outpost(running.engine, "count")
         restarts["with state"] = running.restarts
+        there.touch()
         other = SparkPool(running.engine, processors=3, most=None)
         said += [len(other.machines()), other.use(1), len(other.machines())]
         said += [other.start(2), len(other.machines()), other.use(2), len(other.machines())]
         said += [pool.use(1), len(pool.machines()), len(other.machines())]
         assert running.await_idle(120)
         said += [restarts | {{"in all": running.restarts}}]
-        there = running.engine.checkpoint.is_dir()
-    assert there and not running.engine.checkpoint.exists()
+        kept = running.engine.checkpoint.is_dir()
+    assert kept and not running.engine.checkpoint.exists()
     cluster.close()
     print(json.dumps(said), flush=True)
 """
