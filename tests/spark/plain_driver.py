@@ -90,10 +90,12 @@ class Driver:
         return found.selectExpr("number", _SLEEPS.format(ms="ms"))
 
     def give(self, name: str, *numbers: int, ms: int = 1) -> None:
-        """Rows for a query, each with a task of its own, for which it takes so long."""
-        for number in numbers:
-            path = self.out / name / "given" / f".{number}"  # Spark looks past it
+        """Rows for a query, each with a task of its own, for which it takes so long. They come one
+        right after the other, so that a batch hardly ever begins in between."""
+        paths = {n: self.out / name / "given" / f".{n}" for n in numbers}  # Spark looks past them
+        for number, path in paths.items():
             path.write_text(json.dumps({"number": number, "ms": ms}), encoding="utf-8")
+        for number, path in paths.items():
             path.rename(path.with_name(str(number)))
 
     def turned(self, rate: int) -> DataFrame:

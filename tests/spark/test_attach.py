@@ -237,7 +237,7 @@ def test_a_long_batch_is_not_waited_for(beside: Beside) -> None:
             query.processAllAvailable()
         until(attached, lambda p: p.seen.executors == 1)
         attached.stop()
-        attached = driver.attach(query, "more", max_executors=3)
+        attached = driver.attach(query, "burst again", max_executors=3)
         for number in (30, 40):
             driver.give("burst", *range(number, number + 6), ms=100)
             query.processAllAvailable()
