@@ -12,8 +12,8 @@ from when executors' processes start, which on this cluster is at once when they
 when they are gone, or all rows are done. A first run of 12 s is for nobody: Java and Python are
 cold.
 
-With rows from a source in Python and a function in Python, one such query took 81 % of two cores,
-and rows were a minute late for want of CPU, whoever decided."""
+With rows from a source in Python and a function in Python, one run under Spark's own allocation
+used 81 % of two cores, and rows were a minute late."""
 
 import itertools
 import json
