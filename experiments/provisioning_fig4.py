@@ -23,7 +23,7 @@ from typing import Any
 
 from lab import Finding, Lab, Runs
 from scipy.stats import spearmanr
-from stolen import Steal
+from stolen import Steal, alone
 
 import sojourn as sj
 
@@ -57,7 +57,7 @@ def measured(lab: Lab) -> dict[str, Any]:
     """A run, second by second."""
     each: list[tuple[float, float, float, float, float]] = []  # seconds, and what was seen in them
     shed = arrived = 0
-    with sj.start(topology(), spark=lab.session(), settings={"batch": 3600.0}) as running:
+    with alone(), sj.start(topology(), spark=lab.session(), settings={"batch": 3600.0}) as running:
         lab.let_pass(running, WARM_S)
         running.engine.samples()
         with Steal() as steal:

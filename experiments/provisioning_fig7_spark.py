@@ -14,6 +14,7 @@ from functools import partial
 from lab import Finding, Lab
 from provisioning_fig7 import SERVICE_S, SHED_S, Case, control_of, draw, judged_by_rule, told
 from shapes import Nap
+from stolen import alone
 
 import sojourn as sj
 from sojourn.control.controller import Record
@@ -40,6 +41,7 @@ def records_of(case: Case) -> list[Record]:
     control = replace(control_of(case), pool="standalone", machine_cores=4, max_machines=MOST)
     found: list[Record] = []
     with (
+        alone(),
         tempfile.TemporaryDirectory() as checkpoint,
         sj.Running(
             t,

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import Finding, Lab, Runs
-from stolen import Steal
+from stolen import Steal, alone
 
 from sojourn.engine.spark.standalone import StandaloneCluster
 
@@ -161,7 +161,7 @@ def made(jobs: Sequence[Job], runs: Runs, master: str) -> None:
                     driver = theirs = theirs or Driver(master, settings)
                     held = settings
                 for _ in range(3):
-                    with Steal() as steal:
+                    with alone(beside_its_own=True), Steal() as steal:
                         found = driver.run(spec)
                     stolen = steal.told()
                     if stolen["clean_seconds"] >= 0.9 * stolen["seconds"]:

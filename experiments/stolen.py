@@ -1,8 +1,15 @@
-"""The CPU that others on the same hardware take away while something is measured."""
+"""What else takes the CPU while something is measured: others on the same hardware, and other
+experiments."""
 
+import fcntl
 import math
+import os
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 STOLEN = 0.05  # a second with more of the CPU stolen than this says nothing about latency
@@ -54,6 +61,28 @@ class Steal(threading.Thread):
             "most_stolen": round(worst, 3),
             "busy": round(busy, 3),
         }
+
+
+@contextmanager
+def alone(beside_its_own: bool = False) -> Iterator[None]:
+    """A run that other experiments of this user do not disturb: each waits for the other's run to
+    end. `beside_its_own` runs share the machine with one another only."""
+    with ExitStack() as files:
+        gate, machine = (files.enter_context(_lock(name)) for name in ("gate", "machine"))
+        fcntl.flock(gate, fcntl.LOCK_EX)  # who waits to be alone keeps further runs from starting
+        fcntl.flock(machine, fcntl.LOCK_SH if beside_its_own else fcntl.LOCK_EX)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[int]:
+    path = Path(tempfile.gettempdir()) / f"sojourn-experiments-{os.getuid()}.{name}"
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def _cpu_ticks() -> list[int]:
