@@ -84,19 +84,20 @@ class Driver:
 
     def given(self, name: str) -> DataFrame:
         """Rows that `give` gives."""
-        folder = self.out / name / "given"
-        folder.mkdir(parents=True, exist_ok=True)
-        found = self.spark.readStream.schema("number bigint, ms bigint").json(str(folder))
+        (self.out / name / "given").mkdir(parents=True, exist_ok=True)
+        reader = self.spark.readStream.schema("number bigint, ms bigint")
+        found = reader.json(str(self.out / name / "given" / "*"))
         return found.selectExpr("number", _SLEEPS.format(ms="ms"))
 
     def give(self, name: str, *numbers: int, ms: int = 1) -> None:
-        """Rows for a query, each with a task of its own, for which it takes so long. They come one
-        right after the other, so that a batch hardly ever begins in between."""
-        paths = {n: self.out / name / "given" / f".{n}" for n in numbers}  # Spark looks past them
-        for number, path in paths.items():
-            path.write_text(json.dumps({"number": number, "ms": ms}), encoding="utf-8")
-        for number, path in paths.items():
-            path.rename(path.with_name(str(number)))
+        """Rows for a query, each with a task of its own, for which it takes so long. They come in
+        one batch: a directory that is moved in is there as a whole."""
+        making = self.out / name / "making"
+        making.mkdir()
+        for number in numbers:
+            row = json.dumps({"number": number, "ms": ms})
+            (making / str(number)).write_text(row, encoding="utf-8")
+        making.rename(self.out / name / "given" / str(numbers[0]))
 
     def turned(self, rate: int) -> DataFrame:
         """Rows of Spark's own source, together with one whose offsets go back."""
