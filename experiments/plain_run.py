@@ -1,19 +1,20 @@
-"""Runs of a plain query on a standalone cluster, in a driver of its own: rows come by a trace, as
-files, and somebody decides how many executors there are. Rows sleep in Java, so executors take
-hardly any CPU.
+"""Runs of a plain query on a standalone cluster, in a driver of its own: rows come by a trace, and
+somebody decides how many executors there are. Rows sleep in Java, so executors take little CPU.
 
-    python experiments/plain_run.py MASTER MOST [SETTINGS]
+    python experiments/plain_run.py MASTER MOST ARCHIVE [SETTINGS]
 
-MOST executors of one slot each may be there. With SETTINGS, as JSON, Spark's own dynamic allocation
-decides; else `sojourn.attach`. Each line of standard input is a run, as JSON: `trace`, `lead_s`
-(seconds that do not count), `seconds` and `attach`, its arguments. For each, a line comes out:
-machine-seconds, and how late results are, after when their rows were to come. Machine-seconds count
-from when executors' processes start, which on this cluster is at once when they are asked for, to
-when they are gone, or all rows are done. A first run of 12 s is for nobody: Java and Python are
-cold.
+MOST executors of one slot each may be there. ARCHIVE is a file with classes that they need, which
+spares most of what it takes to start them; where it is not there, they write it when they end. With
+SETTINGS, as JSON, Spark's own dynamic allocation decides; else `sojourn.attach`. Each line of
+standard input is a run, as JSON: `trace`, `lead_s` (seconds that do not count), `seconds` and
+`attach`, its arguments. For each, a line comes out: machine-seconds, and how late results are,
+after when their rows were to come. Machine-seconds count from when executors' processes start,
+which on this cluster is at once when they are asked for, to when they are gone, or all rows are
+done. A first run of 12 s is for nobody: Java and Python are cold.
 
 With rows from a source in Python and a function in Python, one run under Spark's own allocation
-used 81 % of two cores, and rows were a minute late."""
+used 81 % of two cores, and rows were a minute late. With rows from files, a batch a second and no
+archive it was 90 %. So rows come from the driver's memory, and a batch every two seconds."""
 
 import itertools
 import json
@@ -36,8 +37,9 @@ import sojourn as sj
 from sojourn.attached.scaling import DriverStatus
 
 ROW_S = 0.010
-PARTITIONS = 6
-SLICE_S = 0.5  # rows of so long are a file in each partition
+PARTITIONS = 12  # one, two, three and four executors share them evenly
+SLICE_S = 0.25  # rows of so long come together
+TRIGGER = "2 seconds"
 LOOK_S = 0.25
 DRAIN_S = 60.0  # for rows that still wait at the end
 
@@ -73,8 +75,10 @@ class Machines(threading.Thread):
         return sum(count * (b - a) for (a, count), (b, _) in itertools.pairwise(at))
 
 
-def session(master: str, most: int, settings: Mapping[str, Any]) -> SparkSession:
-    """As a user would have it."""
+def session(master: str, most: int, archive: str, settings: Mapping[str, Any]) -> SparkSession:
+    """As a user would have it, but for the archive and a Java that compiles less."""
+    use = "SharedArchiveFile" if Path(archive).is_file() else "ArchiveClassesAtExit"
+    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:{use}={archive}"
     builder = SparkSession.builder.master(master).appName("plain")
     for key, value in {
         "spark.driver.host": "127.0.0.1",
@@ -82,9 +86,8 @@ def session(master: str, most: int, settings: Mapping[str, Any]) -> SparkSession
         "spark.executor.cores": 1,
         "spark.cores.max": most,
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": java,
         "spark.decommission.enabled": "true",
-        "spark.sql.files.minPartitionNum": PARTITIONS,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "FATAL",
@@ -94,12 +97,28 @@ def session(master: str, most: int, settings: Mapping[str, Any]) -> SparkSession
     return builder.getOrCreate()
 
 
-class Feeder(threading.Thread):
-    """Writes rows when they are due: their times, a line each."""
+class Memory:
+    """A stream whose rows the driver has in memory: when each was to come."""
 
-    def __init__(self, trace: Trace, began_s: float, folder: Path) -> None:
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm
+        kind = jvm.org.apache.spark.sql.execution.streaming.runtime.MemoryStream
+        encoder = jvm.org.apache.spark.sql.Encoders.DOUBLE()
+        self.stream = kind.apply(spark._jsparkSession, PARTITIONS, encoder)
+        self.seq = jvm.PythonUtils.toSeq
+        self.rows = DataFrame(self.stream.toDF(), spark)
+
+    def add(self, times: list[float]) -> None:
+        """Some more."""
+        self.stream.addData(self.seq(times))
+
+
+class Feeder(threading.Thread):
+    """Adds rows when they are due."""
+
+    def __init__(self, trace: Trace, began_s: float, memory: Memory) -> None:
         super().__init__(daemon=True)
-        self.trace, self.began_s, self.folder = trace, began_s, folder
+        self.trace, self.began_s, self.memory = trace, began_s, memory
         self.ended = threading.Event()
 
     def run(self) -> None:
@@ -110,12 +129,9 @@ class Feeder(threading.Thread):
             if self.ended.wait(max(0.0, self.began_s + until_s - time.time())):
                 return
             due = self.trace.due(until_s)
-            times = [self.began_s + self.trace.at_s(row) for row in range(done, due)]
-            for part in range(PARTITIONS):
-                if some := times[part::PARTITIONS]:
-                    path = self.folder / f".{number}-{part}"
-                    path.write_text("\n".join(map(repr, some)) + "\n", encoding="ascii")
-                    path.rename(self.folder / f"{number}-{part}.txt")
+            if due > done:
+                at_s = [self.trace.at_s(row) for row in range(done, due)]
+                self.memory.add([self.began_s + at for at in at_s])
             done = due
 
 
@@ -137,13 +153,11 @@ def ran(spark: SparkSession, spec: Mapping[str, Any]) -> dict[str, Any]:
     sleep = f.expr(f"reflect('java.lang.Thread', 'sleep', {round(ROW_S * 1e3)}L)")
     decisions: list[Any] = []
     with tempfile.TemporaryDirectory() as folder, ExitStack() as after:
-        come = Path(folder) / "come"
-        come.mkdir()
-        feeder = Feeder(trace, began_s, come)
+        memory = Memory(spark)
+        feeder = Feeder(trace, began_s, memory)
         feeder.start()
-        stream = spark.readStream.text(str(come))
-        slowly = stream.select(f.col("value").cast("double").alias("due"), sleep.alias("slept"))
-        writer = slowly.writeStream.foreachBatch(kept).trigger(processingTime="1 second")
+        slowly = memory.rows.select(f.col("value").alias("due"), sleep.alias("slept"))
+        writer = slowly.writeStream.foreachBatch(kept).trigger(processingTime=TRIGGER)
         query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
         if "attach" in spec:
             attached = after.enter_context(sj.attach(spark, query, **spec["attach"]))
@@ -188,10 +202,11 @@ def quantile(values: list[float], share: float) -> float | None:
 def main() -> None:
     """All runs that are asked for."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    most, settings = int(sys.argv[2]), json.loads(sys.argv[3]) if sys.argv[3:] else {}
-    spark = session(sys.argv[1], most, settings)
+    master, most, archive, *more = sys.argv[1:]
+    settings = json.loads(more[0]) if more else {}
+    spark = session(master, int(most), archive, settings)
     if not settings:
-        awaited(DriverStatus(spark), most)  # a standalone cluster gives all at first
+        awaited(DriverStatus(spark), int(most))  # a standalone cluster gives all at first
     ran(spark, {"trace": "0:60,12:0", "lead_s": 0, "seconds": 12})
     for line in sys.stdin:
         if settings:
@@ -199,7 +214,10 @@ def main() -> None:
         else:
             resized(spark, 1)
         print(json.dumps(ran(spark, json.loads(line))), flush=True)
+    machines = Machines(spark.sparkContext.applicationId)
     spark.stop()
+    while machines.count():  # an archive is whole once they are gone
+        time.sleep(LOOK_S)
 
 
 if __name__ == "__main__":

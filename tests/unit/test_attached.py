@@ -1,5 +1,6 @@
 """Attached queries: what progress and status say, what is decided of it, and its journal."""
 
+import itertools
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ def test_what_comes_is_told_by_the_newest_offset_even_if_batches_are_limited() -
     assert isinstance(found, Coming)
     assert found.reported
     assert found.rate == pytest.approx(100)
-    assert found.waiting == pytest.approx(6 * 40)
+    assert found.waiting == pytest.approx(6 * 40 + 90 - 60)  # 90 came since, of which 60 are next
     assert found.growth == pytest.approx(40)
 
 
@@ -101,7 +102,7 @@ def test_offsets_that_are_not_rows_are_counted_as_many_as_batches_show() -> None
     found = coming(odd)
     assert isinstance(found, Coming)
     assert not found.reported
-    assert found.rate == pytest.approx(50 + 9 * 1.5)
+    assert found.rate == pytest.approx(50 + 9 * 2.5)
 
 
 def test_without_offsets_what_was_taken_has_to_do() -> None:
@@ -110,6 +111,20 @@ def test_without_offsets_what_was_taken_has_to_do() -> None:
     assert isinstance(found, Coming)
     assert found.rate == pytest.approx(70)
     assert (found.waiting, found.reported) == (0, False)
+
+
+def test_batches_that_grow_show_what_comes_now() -> None:
+    """100 rows come a second; each batch has those that came since the one before began."""
+    begins = [0, 1, 2, 4, 9]
+    batches = [
+        batch(told(n, float(at), 0.9, 100 * (at - before), '"file"', None))
+        for n, (before, at) in enumerate(itertools.pairwise([-1, *begins]))
+    ]
+    batches[-1] = replace(batches[-1], took_s=12.0)
+    found = coming(batches)
+    assert isinstance(found, Coming)
+    assert found.rate == pytest.approx(100)
+    assert found.waiting == pytest.approx(100 * 12 - 500)
 
 
 def test_counters_that_go_back_and_single_batches_say_nothing() -> None:
@@ -319,6 +334,19 @@ def test_bad_data_is_no_reason_to_act() -> None:
     assert decided(odd, Memory(), WISH).executors is None
 
 
+def test_what_waits_until_executors_come_must_not_make_later_rows_late() -> None:
+    wish = replace(WISH, max_latency_s=10.0)
+    calm = decided(seen(500), Memory(), wish).executors
+    waits = decided(seen(500, waiting=3_000), Memory(), wish).executors
+    assert calm is not None
+    assert waits is not None
+    assert waits > calm
+    slow = replace(seen(500, waiting=3_000), start_s=20.0)
+    assert (decided(slow, Memory(), wish).executors or 0) > waits
+    there = replace(seen(500, 8), start_s=20.0)  # nobody has to come
+    assert decided(there, Memory(), replace(wish, quiet_s=0)).executors == calm
+
+
 def test_a_batch_at_work_can_ask_for_more_executors_and_never_for_fewer() -> None:
     at_work = replace(
         seen(500, at_least=True), why="a batch is at work for 9 s, and 3 of its tasks wait"
@@ -425,7 +453,7 @@ def test_a_period_counts_from_the_batch_before_it_however_late_batches_are_heard
     observer.add(batches[4])
     found = observer.seen(now_s + 5, now_s, there, None)
     assert found.rates is not None
-    assert found.rates.waiting == pytest.approx(5 * 40)
+    assert found.rates.waiting == pytest.approx(5 * 40 + 90 - 60)
     found = observer.seen(now_s + 10, now_s + 5, there, None)
     assert found.rates is None
     assert found.why == f"no batch was done for {now_s + 10 - batches[4].end_s:.0f} s"
@@ -524,6 +552,30 @@ def hear(found: Attached, batches: Sequence[str]) -> None:
 def overloaded(first: int, count: int) -> list[str]:
     return [told(n, float(n), 0.9, 60, (n + 1) * 60, (n + 1) * 100, n * 60)
             for n in range(first, first + count)]  # fmt: skip
+
+
+def test_a_batch_that_takes_oddly_long_is_not_waited_for(tmp_path: Path) -> None:
+    found, _, _, clock = attached(tmp_path)
+    first_s = clock.now_s
+    due_s = first_s + 5.0
+    assert found._due_s() == due_s
+    for one in overloaded(0, 2):
+        found._hear(one)
+    clock.now_s = first_s + 2.0
+    assert found._due_s() == pytest.approx(first_s + 1.9 + 1.5 * 0.9)  # longer than the last one
+    found.trigger_s = 1.2  # the next one begins later
+    assert found._due_s() == pytest.approx(first_s + 2.2 + 1.5 * 0.9)
+    found.trigger_s = 0.0
+    assert not found._presses()
+    found._hear(told(2, 2.0, 2.0, 60))
+    assert found._presses()
+    clock.now_s += 1.0
+    found.ticked_s = clock.now_s
+    assert not found._presses()  # it was decided just now
+    found.ticked_s = clock.now_s = first_s + 9.0  # and once for each batch that lasts
+    assert found._due_s() == found.ticked_s + 5.0
+    found.real_time = True
+    assert found._due_s() == found.ticked_s + 5.0
 
 
 def test_a_query_that_falls_behind_gets_executors_and_a_journal_tells_why(tmp_path: Path) -> None:

@@ -192,18 +192,35 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
     later = predicted(inputs, options.period_s + options.start_s) if options.predict else None
     if later is not None and later > load:
         load, words = later, f"{words}, {format_rate(later)}/s soon"
-    if rates.waiting > 0:
-        load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
-        words = f"{words}, {format_rate(rates.waiting)} wait"
     target_s = None if wish.max_latency_s is None else (1 - _HEADROOM) * wish.max_latency_s
+    if rates.waiting > 0:
+        words = f"{words}, {format_rate(rates.waiting)} wait"
+        if target_s is None:
+            load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
     most = useful_executors(seen)
     for count in range(1, most + 1):
         steady = batches.steady(load, count * seen.slots)
         if steady is None or load > options.full * batches.capacity(count * seen.slots):
             continue
-        if target_s is None or steady.worst_s <= target_s:
+        if target_s is None or _longest_s(seen, steady, load, count, options) <= target_s:
             told = f"batches of {steady.batch_s:.3g} s, rows take {steady.worst_s:.3g} s at most"
             return Decision(count, f"{words}: {told}", memory, steady)
     limit = "" if target_s is None else f" within {wish.max_latency_s:.3g} s"
     why = f"{words}, which no number of executors carries{limit}"
     return Decision(most, why, memory, batches.steady(load, most * seen.slots))
+
+
+def _longest_s(seen: Seen, steady: Steady, load: float, count: int, options: Options) -> float:
+    """From when a row comes to when its batch is done, at the longest, with so many executors: in
+    batches as they will be, or right after what waits by the time that the executors are there."""
+    batches, slots = seen.batches, count * seen.slots
+    assert batches is not None
+    assert seen.rates is not None
+    waiting = seen.rates.waiting
+    if count > seen.executors:
+        start_s = max(options.start_s, seen.start_s)
+        waiting += start_s * max(0.0, load - batches.capacity(seen.executors * seen.slots))
+    if waiting <= 0:
+        return steady.worst_s
+    first_s = batches.batch_s(waiting + steady.rows, slots)
+    return max(steady.worst_s, first_s + batches.batch_s(load * first_s, slots))

@@ -27,7 +27,8 @@ from sojourn.units import parse_duration, parse_whole
 _log = logging.getLogger("sojourn")
 _PERIODS = 500  # remembered
 _COMES = 2  # periods after which an executor that was asked for is said not to come
-_LEAST_S = 5.0  # between two decisions, however pressing
+_LEAST_S = 1.0  # between two decisions, however pressing
+_ODD = 1.5  # times as long as the one before: a batch that says that more comes
 _WORDS = 300  # letters of an exception that are told
 _NO_DATA = "Waiting for data to arrive"  # so Spark says where a trigger found none
 _FAILURES = 5  # in a row, after which it lets go
@@ -161,10 +162,13 @@ class Attached:
         self.number = 0
         self.news: list[str] = []  # that a run has ended or begun, for the next period
         self.real_time = False
+        self.trigger_s = 0.0
         self.leaving: set[str] = set()  # executors that were given back, until they are gone
         self.failures = 0
         self.asked: int | None = None
         self.short_s = 0.0  # since when there are fewer than that
+        self.more_s: float | None = None  # when more were asked for, until some have come
+        self.start_s = 0.0  # how long the last ones took to come
         self.ticked_s = clock()
         self.busy_s = 0.0
         self.ended = threading.Event()
@@ -253,26 +257,28 @@ class Attached:
 
     def _due_s(self) -> float:
         """When to decide next: after a period, or once for each batch as soon as rows that it left
-        for the next one have waited too long."""
-        due_s, limit_s = self.ticked_s + self.wish.options.period_s, self.wish.max_latency_s
-        batches = self.observer.batches
-        if self.real_time or limit_s is None or len(batches) < 2:
+        for the next one have waited too long, or the next one takes oddly long."""
+        due_s, batches = self.ticked_s + self.wish.options.period_s, self.observer.batches
+        if self.real_time or len(batches) < 2:
             return due_s
-        late_s = batches[-1].time_s + limit_s
+        last, limit_s = batches[-1], self.wish.max_latency_s
+        late_s = max(last.end_s, last.time_s + self.trigger_s) + _ODD * last.took_s
+        if limit_s is not None:
+            late_s = min(late_s, last.time_s + limit_s)
         if self.ticked_s >= late_s:
             return due_s
         return min(due_s, max(late_s, self.ticked_s + _LEAST_S))
 
     def _presses(self) -> bool:
-        """Whether rows take too long already, so that a decision should not wait. In real-time mode
-        batches do not tell how long rows take."""
-        limit_s, batches = self.wish.max_latency_s, self.observer.batches
-        if self.real_time or limit_s is None or len(batches) < 2:
-            return False
-        if self.clock() - self.ticked_s < _LEAST_S:
+        """Whether a decision should not wait: rows take too long already, or a batch took oddly
+        long. In real-time mode batches do not tell how long rows take."""
+        batches = self.observer.batches
+        if self.real_time or len(batches) < 2 or self.clock() - self.ticked_s < _LEAST_S:
             return False
         one, last = batches[-2], batches[-1]
-        return last.end_s - one.time_s > limit_s
+        limit_s = self.wish.max_latency_s
+        is_late = limit_s is not None and last.end_s - one.time_s > limit_s
+        return is_late or last.took_s > _ODD * one.took_s
 
     def tick(self) -> Period:
         """Look, decide, and have executors come or go."""
@@ -286,11 +292,13 @@ class Attached:
         self.leaving &= everyone.keys()  # these take no more tasks
         executors = {n: e for n, e in everyone.items() if n not in self.leaving}
         kind, trigger_s = self._trigger()
-        until_s = None
+        self.trigger_s, until_s = trigger_s, None
         self.real_time = kind == "RealTimeTrigger"
         if self.real_time and self.observer.batches:  # slots are held until then
             until_s = self.observer.batches[-1].end_s + trigger_s
+        self._note_come(executors)
         seen = self.observer.seen(now_s, before_s, executors, self.asked, trigger_s, until_s)
+        seen = replace(seen, start_s=self.start_s)
         if seen.rates is None:
             says = self._says()
             seen = replace(seen, why=f"{seen.why}; {says}")
@@ -364,6 +372,7 @@ class Attached:
             taken = self.scaling.ask(wanted)
             if taken:
                 self._note_asked(wanted)
+                self.more_s = self.clock()
             return taken, "" if taken else "the cluster manager takes no requests"
         if wanted == have:
             if self.asked is not None and self.asked != wanted:
@@ -381,6 +390,13 @@ class Attached:
     def _note_asked(self, executors: int) -> None:
         if executors != self.asked:
             self.asked, self.short_s = executors, self.clock()
+            self.more_s = None
+
+    def _note_come(self, executors: Mapping[str, st.Executor]) -> None:
+        """How long executors took to come, once all are there."""
+        if self.more_s is not None and self.asked is not None and len(executors) >= self.asked:
+            came_s = max((e.since_s for e in executors.values()), default=self.more_s)
+            self.start_s, self.more_s = max(0.0, came_s - self.more_s), None
 
     def _late(self, now_s: float, have: int) -> str:
         """That executors do not come, or do not come again, in words."""

@@ -81,23 +81,25 @@ class Observer:
 
     def at_work(self, seen: Seen, trigger_s: float) -> Seen:
         """A period in which no batch was done, while tasks of one wait for slots. The others have
-        at least as many rows as take until now, and those that wait as many each. All came while
-        the batch before was processed, or since. If executors came or went meanwhile, nothing can
-        be told."""
+        at least as many rows as take until now, and those that wait as many each, once a task is
+        done: before, all may be stuck. All came while the batch before was processed, or since. If
+        executors came or went meanwhile, nothing can be told."""
         if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
         last, model = self.batches[-1], fitted(self.ran, trigger_s)
         found = st.under_way(self.status, last.run, last.end_s)
         if model is None or found is None or self.changed_s > found.begun_s:
             return seen
-        if not 0 < found.waiting < found.tasks:
+        slots = seen.executors * seen.slots
+        wait = found.waiting(slots)
+        if not wait:
             return seen
         lasts_s = seen.time_s - found.begun_s
-        done = model.rows_in(lasts_s, seen.executors * seen.slots)
-        waiting = done * found.waiting / (found.tasks - found.waiting)
+        done = model.rows_in(lasts_s, slots)
+        waiting = done * wait / (found.tasks - wait) if found.done else 0.0
         rate = (done + waiting) / (found.begun_s - last.time_s)
         each = (rate / seen.executors,) * seen.executors
-        why = f"a batch is at work for {lasts_s:.0f} s, and {found.waiting} of its tasks wait"
+        why = f"a batch is at work for {lasts_s:.0f} s, and {wait} of its tasks wait"
         rates = Rates(seen.time_s, rate, each, waiting=waiting)
         return replace(seen, rates=rates, batches=model, why=why, at_least=True)
 

@@ -91,8 +91,8 @@ def _number(offset: Any) -> float | None:
 @dataclass(frozen=True)
 class Coming:
     """What comes into a query: rows a second over the batches seen, rows that wait besides those of
-    the last batch, and by how many a second both together grow. `reported` tells whether sources
-    said so; else it is what was taken."""
+    a batch as large as the last, and by how many a second both together grow. `reported` tells
+    whether sources said so; else it is what was taken."""
 
     rate: float
     waiting: float
@@ -112,18 +112,25 @@ def coming(batches: Sequence[Batch]) -> Coming | str:
         return "the times of batches went back"
     if _went_back(last):
         return "the source's offsets went back"
-    taken = math.fsum(one.rows for one in last[:-1]) / passed_s
+    taken = math.fsum(one.rows for one in last[1:]) / passed_s  # each since the one before began
     units = [_unit(last, place) for place in range(len(end.offsets))]
     if not any(units) or None in units:
         grown = (end.rows - first.rows) / passed_s
-        return Coming(taken, 0.0, grown, reported=False)
+        return Coming(taken, _came_since(end, taken), grown, reported=False)
     newest = [_newest(one, units) for one in (first, end)]
     behind = [_behind(one, units) for one in (first, end)]
     rate = (newest[1] - newest[0]) / passed_s
     if min(behind) < 0:
         return "the source's newest offset is less than what was read"
     grown = behind[1] + end.rows - behind[0] - first.rows
-    return Coming(rate, behind[1], grown / passed_s, reported=True)
+    waiting = behind[1] + _came_since(end, rate)
+    return Coming(rate, waiting, grown / passed_s, reported=True)
+
+
+def _came_since(last: Batch, rate: float) -> float:
+    """Rows that came while the last batch was processed, beyond as many as that had: if the next
+    batch is to be no larger, they wait."""
+    return max(0.0, rate * last.took_s - last.rows)
 
 
 def _went_back(batches: Sequence[Batch]) -> bool:

@@ -21,7 +21,8 @@ class Seen:
     `batches` is the model that explains them. `reported` tells whether the source said what comes.
     In real-time mode, `until_s` is when the batch under way ends. What changes takes effect only
     then, and `held` slots are what a batch takes, all at once. `at_least` tells that no batch was
-    done, and that the input rate is only what a batch at work shows: that much came, or more."""
+    done, and that the input rate is only what a batch at work shows: that much came, or more.
+    `start_s` is how long the last executors took to come that were asked for, if some were."""
 
     time_s: float
     executors: int
@@ -34,6 +35,7 @@ class Seen:
     until_s: float | None = None
     held: int = 0
     at_least: bool = False
+    start_s: float = 0.0
 
 
 def rated(

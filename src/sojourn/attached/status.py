@@ -119,11 +119,15 @@ def ran(status: Status, numbers: Iterable[int]) -> list[StageRan]:
 @dataclass(frozen=True)
 class UnderWay:
     """A batch at work: when its first job began, tasks of the stages that run now, and how many of
-    them wait for a slot."""
+    them are done. How many run, Spark tells late: it is as many as there are slots."""
 
     begun_s: float
     tasks: int
-    waiting: int
+    done: int
+
+    def waiting(self, slots: int) -> int:
+        """Tasks that wait for a slot."""
+        return max(0, self.tasks - self.done - slots)
 
 
 def under_way(status: Status, group: str, since_s: float) -> UnderWay | None:
@@ -131,13 +135,13 @@ def under_way(status: Status, group: str, since_s: float) -> UnderWay | None:
     some = [job for job in jobs(status, group) if job.begun_s >= since_s]
     if not some or some[-1].ended_s is not None:
         return None
-    tasks = begun = 0
+    tasks = done = 0
     for number in some[-1].stages:
         of = status.stage(number)
         if of is not None and of.get("status") == "ACTIVE":
             tasks += int(of["numTasks"])
-            begun += int(of["numCompleteTasks"]) + int(of["numActiveTasks"])
-    return UnderWay(some[0].begun_s, tasks, max(0, tasks - begun))
+            done += int(of["numCompleteTasks"])
+    return UnderWay(some[0].begun_s, tasks, done)
 
 
 def seconds(moment: Any) -> float | None:
