@@ -71,6 +71,22 @@ def test_what_batches_cost_is_found_from_what_they_did() -> None:
         assert found.batch_s(rows, slots) == pytest.approx(QUERY.batch_s(rows, slots), rel=0.05)
 
 
+def test_batches_whose_tasks_differ_are_fitted_too() -> None:
+    """As many tasks as there are files, or as a shuffle needs."""
+    ran = []
+    for number in range(30):
+        rows, slots, tasks = 100.0 + 37 * number, 1 + number % 2, 2 + number % 5
+        query = Batches(0.2, (Stage(tasks, 0.0, 0.01), Stage(1, 0.05, 0.0)))
+        ran.append(Ran(rows, query.batch_s(rows, slots), slots, ((tasks, 0.01 * rows), (1, 0.05))))
+    found = fitted(ran)
+    assert found is not None
+    assert found.tasks == 4
+    assert found.overhead_s == pytest.approx(0.2)
+    assert found.stages[0].row_s == pytest.approx(0.01)
+    assert found.stages[1].task_s == pytest.approx(0.05)
+    assert found.stages[1].row_s == pytest.approx(0)
+
+
 def test_batches_that_are_all_alike_blame_their_rows() -> None:
     found = fitted([Ran(1000, 0.5, 1, ((1, 0.4),))] * 5)
     assert found is not None

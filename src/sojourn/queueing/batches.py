@@ -7,7 +7,7 @@ grow until they hold what comes while one is processed, or without end."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -105,19 +105,30 @@ class Ran:
 
 def fitted(ran: Sequence[Ran], trigger_s: float = 0.0) -> Batches | None:
     """The query that explains its batches best. Only those with as many stages as the last count:
-    others did something else. None if there are none with rows."""
-    if not ran:
+    others did something else. Their tasks may differ, as those of files and of shuffles do. None if
+    there are none with rows."""
+    if not ran or not ran[-1].stages:
         return None
-    shape = [tasks for tasks, _ in ran[-1].stages]
-    same = [one for one in ran if [tasks for tasks, _ in one.stages] == shape and one.rows > 0]
-    if not same or not shape:
+    same = [one for one in ran if len(one.stages) == len(ran[-1].stages) and one.rows > 0]
+    if not same:
         return None
     stages = []
-    for place, tasks in enumerate(shape):
-        fixed_s, row_s = _line([one.rows for one in same], [one.stages[place][1] for one in same])
+    for place in range(len(ran[-1].stages)):
+        each = [one.stages[place] for one in same]
+        tasks = max(1, round(float(np.median([tasks for tasks, _ in each]))))
+        fixed_s, row_s = _line([one.rows for one in same], [seconds for _, seconds in each])
         stages.append(Stage(tasks, fixed_s / tasks, row_s))
-    left = [one.took_s - math.fsum(s.takes_s(one.rows, one.slots) for s in stages) for one in same]
+    left = [one.took_s - _in_stages_s(one, stages) for one in same]
     return Batches(max(0.0, float(np.median(left))), tuple(stages), trigger_s)
+
+
+def _in_stages_s(one: Ran, stages: Sequence[Stage]) -> float:
+    """How long a batch was in its stages, with as many tasks as it had."""
+    pairs = zip(stages, one.stages, strict=True)
+    return math.fsum(
+        replace(stage, tasks=max(1, tasks)).takes_s(one.rows, one.slots)
+        for stage, (tasks, _) in pairs
+    )
 
 
 def _line(rows: Sequence[float], times_s: Sequence[float]) -> tuple[float, float]:
