@@ -10,7 +10,8 @@ standard input is a run, as JSON: `trace`, `lead_s` (seconds that do not count),
 `attach`, its arguments. For each, a line comes out: machine-seconds, and how late results are,
 after when their rows were to come. Machine-seconds count from when executors' processes start,
 which on this cluster is at once when they are asked for, to when they are gone, or all rows are
-done. A first run of 12 s is for nobody: Java and Python are cold.
+done. A first run of 12 s is for nobody, as Java and Python are cold; an empty object says that it
+is done.
 
 With rows from a source in Python and a function in Python, one run under Spark's own allocation
 used 81 % of two cores, and rows were a minute late. With rows from files, a batch a second and no
@@ -208,6 +209,7 @@ def main() -> None:
     if not settings:
         awaited(DriverStatus(spark), int(most))  # a standalone cluster gives all at first
     ran(spark, {"trace": "0:60,12:0", "lead_s": 0, "seconds": 12})
+    print("{}", flush=True)
     for line in sys.stdin:
         if settings:
             awaited(DriverStatus(spark), 1)

@@ -106,7 +106,7 @@ class Cluster:
 
 
 class Driver:
-    """A driver that makes one run after the other."""
+    """A driver that makes one run after the other. It is warm once it is made."""
 
     def __init__(
         self, cluster: Cluster, settings: Mapping[str, str] | None = None, most: int = MOST
@@ -119,17 +119,21 @@ class Driver:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._told()
+
+    def _told(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a driver ended with code {self.process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
 
     def run(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         """Make a run."""
-        process = self.process
-        assert process.stdin is not None
-        assert process.stdout is not None
-        print(json.dumps(spec), file=process.stdin, flush=True)
-        line = process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a driver ended with code {process.wait()}")
-        found: dict[str, Any] = json.loads(line)
+        assert self.process.stdin is not None
+        print(json.dumps(spec), file=self.process.stdin, flush=True)
+        found = self._told()
         if found["error"]:
             raise RuntimeError(f"a query failed: {found['error']}")
         return found
@@ -168,14 +172,15 @@ def made(jobs: Sequence[Job], runs: Runs, cluster: Cluster) -> None:
                     if not left:
                         return
                     name, spec, settings = left.pop(0)
-                if settings is None:
-                    driver = ours = ours or Driver(cluster)
-                else:
-                    if theirs is not None and held != settings:
-                        theirs.close()
-                        theirs = None
-                    driver = theirs = theirs or Driver(cluster, settings)
-                    held = settings
+                with alone(beside_its_own=True):
+                    if settings is None:
+                        driver = ours = ours or Driver(cluster)
+                    else:
+                        if theirs is not None and held != settings:
+                            theirs.close()
+                            theirs = None
+                        driver = theirs = theirs or Driver(cluster, settings)
+                        held = settings
                 for _ in range(3):
                     with alone(beside_its_own=True), Steal() as steal:
                         found = driver.run(spec)
