@@ -79,7 +79,7 @@ class Machines(threading.Thread):
 def session(master: str, most: int, archive: str, settings: Mapping[str, Any]) -> SparkSession:
     """As a user would have it, but for the archive and a Java that compiles less."""
     use = "SharedArchiveFile" if Path(archive).is_file() else "ArchiveClassesAtExit"
-    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:{use}={archive}"
+    java = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     builder = SparkSession.builder.master(master).appName("plain")
     for key, value in {
         "spark.driver.host": "127.0.0.1",
@@ -87,7 +87,8 @@ def session(master: str, most: int, archive: str, settings: Mapping[str, Any]) -
         "spark.executor.cores": 1,
         "spark.cores.max": most,
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": java,
+        "spark.driver.extraJavaOptions": java,
+        "spark.executor.extraJavaOptions": f"{java} -XX:{use}={archive}",
         "spark.decommission.enabled": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
