@@ -18,9 +18,10 @@ own source and sleep in Java. How busy the CPU is, is told.
 A first run had rows of 2 ms in Python and counted cold executors: it missed, with 0.44 to 1.27 of
 what was measured. Longer rows count for more beside what a batch and a task cost anyway, so they
 are also easier to predict. A second run missed as well. The stateless query was within 0.89 to
-1.02. The shuffled one was fitted to batches that had two executors where one was meant, as some
-that were on their way could not be sent back: 0.54 to 0.93. Rows of the stateful one did not sleep,
-because nobody read what they had slept: 0.31 to 0.95, at 90 % of the CPU. Both are mended since.
+1.02. The shuffled one was at 0.54 to 0.93. A trial showed why afterwards: executors that were on
+their way could not be sent back, so batches had two executors where one was meant. The stateful one
+was at 0.31 to 0.95, with about 90 % of the CPU used. Its rows did not sleep, because Spark does not
+compute what nobody reads. Both are mended since.
 
 Ends with code 1 where a figure misses its bound.
 """

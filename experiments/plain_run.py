@@ -3,8 +3,8 @@ somebody decides how many executors there are. Rows sleep in Java, so executors 
 
     python experiments/plain_run.py MASTER MOST ARCHIVE [SETTINGS]
 
-MOST executors of one slot each may be there. ARCHIVE is a file with classes that they need, which
-spares most of what it takes to start them; where it is not there, they write it when they end. With
+MOST executors of one slot each may be there. ARCHIVE is a file with classes that they need, with
+which a start takes about half the CPU; where it is not there, they write it when they end. With
 SETTINGS, as JSON, Spark's own dynamic allocation decides; else `sojourn.attach`. Each line of
 standard input is a run, as JSON: `trace`, `lead_s` (seconds that do not count), `seconds` and
 `attach`, its arguments. For each, a line comes out: machine-seconds, and how late results are,

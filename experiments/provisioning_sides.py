@@ -18,9 +18,9 @@ judged: a promise is about slow results, fewer machines make quick ones slower b
 hundredth of these runs is a second of one rise.
 
 A run in which more than a tenth of the seconds had CPU stolen is made again, twice at most. How
-much CPU was used is told; where it is above 60 %, the run says little. With an idle time-out of 1 s
-Spark ends executors and starts them again all the time. On two cores that took 95 % of the CPU and
-rows were 25 s late, so it is not among those that are swept.
+much CPU was used is told; where it is above 60 %, the run says little. In two trials beside each
+other with an idle time-out of 1 s and drivers that had just started, 95 % of the CPU was used and
+rows were 25 and 30 s late. So that time-out is not among those that are swept.
 
 Runs are kept beside the result (`provisioning_sides.full.jsonl`), so an experiment that was
 interrupted goes on."""

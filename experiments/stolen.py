@@ -78,7 +78,7 @@ def alone(beside_its_own: bool = False) -> Iterator[None]:
 @contextmanager
 def _lock(name: str) -> Iterator[int]:
     path = Path(tempfile.gettempdir()) / f"sojourn-experiments-{os.getuid()}.{name}"
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         yield file
     finally:

@@ -20,7 +20,7 @@ from sojourn.profiler.rounds import run
 from sojourn.profiler.trial import Measured, Proposal, Verdict
 from sojourn.settings import ControlSettings, EngineSettings
 
-SHORT = Reading(seconds=0.5, count=4, doublings=3, group=2, steadies=2)
+SHORT = Reading(seconds=0.5, count=4, group=2, steadies=2)
 
 APP = """
 import sojourn as sj

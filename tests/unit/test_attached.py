@@ -557,11 +557,13 @@ def overloaded(first: int, count: int) -> list[str]:
 def test_a_batch_that_takes_oddly_long_is_not_waited_for(tmp_path: Path) -> None:
     found, _, _, clock = attached(tmp_path)
     first_s = clock.now_s
-    due_s = first_s + 5.0
-    assert found._due_s() == due_s
-    for one in overloaded(0, 2):
+    for one in [*overloaded(0, 2), told(2, 2.0, 2.0, 60)]:
         found._hear(one)
     clock.now_s = first_s + 2.0
+    assert found._due_s() == first_s + 5.0  # the others decide once a period
+    assert not found._presses()
+    found.wish = replace(found.wish, policy="model")
+    found.observer.batches.pop()
     assert found._due_s() == pytest.approx(first_s + 1.9 + 1.5 * 0.9)  # longer than the last one
     found.trigger_s = 1.2  # the next one begins later
     assert found._due_s() == pytest.approx(first_s + 2.2 + 1.5 * 0.9)

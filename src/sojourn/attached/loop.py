@@ -257,9 +257,10 @@ class Attached:
 
     def _due_s(self) -> float:
         """When to decide next: after a period, or once for each batch as soon as rows that it left
-        for the next one have waited too long, or the next one takes oddly long."""
+        for the next one have waited too long, or the next one takes oddly long. Only the model can
+        tell something from that; the others are asked once a period."""
         due_s, batches = self.ticked_s + self.wish.options.period_s, self.observer.batches
-        if self.real_time or len(batches) < 2:
+        if self.wish.policy != "model" or self.real_time or len(batches) < 2:
             return due_s
         last, limit_s = batches[-1], self.wish.max_latency_s
         late_s = max(last.end_s, last.time_s + self.trigger_s) + _ODD * last.took_s
@@ -273,7 +274,9 @@ class Attached:
         """Whether a decision should not wait: rows take too long already, or a batch took oddly
         long. In real-time mode batches do not tell how long rows take."""
         batches = self.observer.batches
-        if self.real_time or len(batches) < 2 or self.clock() - self.ticked_s < _LEAST_S:
+        if self.wish.policy != "model" or self.real_time or len(batches) < 2:
+            return False
+        if self.clock() - self.ticked_s < _LEAST_S:
             return False
         one, last = batches[-2], batches[-1]
         limit_s = self.wish.max_latency_s
