@@ -19,8 +19,9 @@ from sojourn.simulator.crowded import CrowdedEngine
 
 ENGINES = ("simulator",)
 NOTES = (
-    "virtual time, tuple by tuple; the first stage takes 30 µs a tuple and passes on one of ten, "
-    "the second 10 µs; what hops and workers cost is as fitted on two cores (benchmarks/tasks.py)"
+    "virtual time, tuple by tuple, with a run for every rate and number of machines; the first "
+    "stage takes 30 µs a tuple and passes on one of ten, the second 10 µs; what hops and workers "
+    "cost is as fitted on two cores (benchmarks/tasks.py)"
 )
 KINDS = {"small": 1, "large": 4}
 RATES = range(100_000, 200_001, 20_000)

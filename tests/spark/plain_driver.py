@@ -17,6 +17,7 @@ import sojourn as sj
 from sojourn.attached import status as st
 from sojourn.attached.journal import Period
 from sojourn.attached.loop import Attached
+from sojourn.attached.scaling import DriverStatus
 
 _WAIT_S = 120.0
 _SLEEPS = "java_method('java.lang.Thread', 'sleep', {ms}) as slept"  # starts no Python worker
@@ -105,10 +106,11 @@ class Driver:
         turned = self.spark.readStream.format("turned").load()
         return self.rated(rate, 1, 1).select("number").union(turned)
 
-    def start(self, made: DataFrame, name: str, **options: str) -> Any:
+    def start(self, made: DataFrame, name: str, trigger: str = "0 seconds", **options: str) -> Any:
         """A query that writes its rows to files. What a batch has written counts once the batch is
         done."""
         writer = made.writeStream.format("json").option("path", str(self.out / name / "rows"))
+        writer = writer.trigger(processingTime=trigger)
         given = {"checkpointLocation": str(self.out / name / "spark"), **options}
         return writer.options(**given).start()
 
@@ -116,6 +118,13 @@ class Driver:
         """The rows that a query has written."""
         found = self.spark.read.json(str(self.out / name / "rows"))
         return sorted(row.number for row in found.collect())
+
+    def retried(self, query: Any) -> int:
+        """Tasks of a run that did not end well."""
+        jobs = DriverStatus(self.spark).jobs()
+        return sum(
+            int(job["numFailedTasks"]) for job in jobs if job.get("jobGroup") == str(query.runId)
+        )
 
     def attach(self, query: Any, name: str, **more: Any) -> Attached:
         """A query with Sojourn attached, and a short period."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ CONFS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.streaming.noDataProgressEventInterval": "1000",  # ms
     "spark.sql.streaming.realTimeMode.minBatchDuration": "1000ms",
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",  # for a sink in memory
 }
@@ -41,13 +42,13 @@ CONFS = {
 class Beside:
     """A driver in a process of its own, on a cluster. It ends with us, as its input does."""
 
-    def __init__(self, url: str, directory: Path) -> None:
+    def __init__(self, url: str, directory: Path, more: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         cache = Path.home() / ".cache" / "sojourn"
         java = find_java(os.environ, cache)
         _, archive = class_options(java.home, cache)
         quick = f"{QUICK_JAVA} -XX:+UseSerialGC {archive}"
-        confs = {**CONFS, "spark.executor.extraJavaOptions": quick}
+        confs = {**CONFS, "spark.executor.extraJavaOptions": quick, **(more or {})}
         self.process = subprocess.Popen(
             [
                 *(sys.executable, str(HERE / "plain_driver.py")),
@@ -56,6 +57,7 @@ class Beside:
             env={
                 **os.environ,
                 "JAVA_HOME": str(java.home),
+                "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_SUBMIT_OPTS": quick,
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -99,7 +101,7 @@ class Beside:
         return [then for then, _ in every]
 
     def close(self) -> None:
-        """End the driver."""
+        """End the driver, unless it has ended."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -278,10 +280,10 @@ def test_in_real_time_mode_executors_at_work_are_kept_and_others_serve_the_next_
     assert told == [list(range(300)), "None", 2]
     taken = [p for p in beside.journal("live") if p.decision.executors is not None]
     assert {p.decision.executors for p in taken} == {2}
-    assert all("1 are allowed; 2 hold its tasks" in p.decision.why for p in taken)
+    assert all("2 hold its tasks" in p.decision.why for p in taken)
+    assert all("in effect with the next batch, in" in p.decision.why for p in taken)
     asked = [p for p in beside.journal("more") if p.applied]
     assert [p.decision.executors for p in asked] == [3]
-    assert all("in effect with the next batch, in" in p.decision.why for p in asked)
 
 
 def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die_on_their_way(
@@ -295,7 +297,9 @@ def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die
     """)
     there = beside.executors()
     cluster.add(1)
+    deadline = time.monotonic() + 60
     while not (coming := beside.executors().keys() - there.keys()):
+        assert time.monotonic() < deadline
         time.sleep(0.01)  # until Spark's worker starts a process
     (name,) = coming
     os.kill(beside.executors()[name], signal.SIGKILL)
@@ -315,7 +319,7 @@ def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die
 def test_offsets_that_go_back_are_no_reason_to_act(beside: Beside) -> None:
     kept = beside.run("""
         query = driver.start(driver.turned(30), "turned")
-        attached = driver.attach(query, "turned", max_executors=1)
+        attached = driver.attach(query, "turned")
         for _ in range(3):
             until(attached, lambda p: "offsets went back" in p.decision.why)
         attached.stop()
@@ -326,3 +330,39 @@ def test_offsets_that_go_back_are_no_reason_to_act(beside: Beside) -> None:
     periods = [p for p in beside.journal("turned") if "went back" in p.decision.why]
     assert len(periods) >= 3
     assert no_decision(periods)
+
+
+def test_where_triggers_find_no_rows_executors_go_and_those_at_work_end_their_tasks_first(
+    beside: Beside,
+) -> None:
+    name = beside.run("""
+        query = driver.start(driver.given("paused"), "paused", trigger="2 seconds")
+        attached = driver.attach(query, "paused", min_executors=2)
+        attached.scaling.ask(3)
+        until(attached, lambda p: p.seen.executors >= 3)
+        for number in range(2):
+            driver.give("paused", 3 * number, 3 * number + 1, 3 * number + 2, ms=50)
+            until(attached, lambda p: p.seen.rates is not None or "only one" in p.decision.why)
+        until(attached, lambda p: "Waiting for next trigger" in p.seen.why
+              and p.seen.rates is not None and p.seen.rates.input == 0)
+        until(attached, lambda p: p.seen.executors == 2)
+        attached.stop()
+        driver.give("paused", 6, 7, ms=4000)
+        while {e.running for e in st.executors(attached.status).values()} != {1}:
+            attached.ended.wait(0.1)
+        told = leaving = sorted(st.executors(attached.status))[0]
+        assert attached.scaling.give_back([leaving]) == [leaving]
+    """)
+    kept = beside.run("""
+        query.processAllAvailable()
+        query.stop()
+        told = driver.kept("paused")
+    """)
+    assert kept == list(range(8))
+    deadline = time.monotonic() + 60
+    while name in beside.executors():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)  # until its process has ended
+    assert beside.run("told = driver.retried(query)") == 0
+    periods = [p for p in beside.journal("paused") if p.applied]
+    assert {p.decision.executors for p in periods} == {2}

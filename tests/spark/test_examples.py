@@ -4,6 +4,7 @@ checked."""
 import functools
 import itertools
 import json
+import os
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,6 +26,7 @@ from test_vld import filmed
 from transcripts import EXAMPLES, ROOT, play, shell
 
 import sojourn as sj
+from sojourn.engine.spark.java import find_java
 from sojourn.settings import ControlSettings
 from sojourn.testing import Bench
 
@@ -190,3 +192,17 @@ def test_the_highest_prices_are_those_of_the_trades_that_were_not_shed(
     assert len(set(trades)) == len(trades)
     assert set(trades) <= set(map(stocks.trade, range(count)))
     assert stocks.highest(out) == stocks.sequentially(trades)
+
+
+def test_the_highest_prices_of_a_plain_query_are_those_of_a_sequential_computation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a driver of its own, which compares them. The transcript has no such command, as it is
+    played without Spark, too."""
+    java = find_java(os.environ, Path.home() / ".cache" / "sojourn")
+    monkeypatch.setenv("JAVA_HOME", str(java.home))
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    said = shell("python examples/stocks.py --plain --count 12000", tmp_path)
+    count = len(stocks.sequentially(map(stocks.trade, range(12_000))))
+    assert said == f"{count} maxima of 3 seconds, all right\n"

@@ -208,8 +208,9 @@ def counted(count: int, out: Path, there: Path) -> sj.Topology:
     return t
 
 
-def lose_an_outpost(engine: SparkEngine, name: str) -> None:
-    """Two of an operator's four workers are elsewhere; their outpost dies, and others come."""
+def lose_an_outpost(engine: SparkEngine, name: str, restarts: int) -> None:
+    """Two of an operator's four workers are elsewhere; their outpost dies, and others come, after
+    so many restarts."""
 
     def pid_of(machine: str) -> int | None:
         there = engine.hub.outposts.get(machine)
@@ -231,7 +232,7 @@ def lose_an_outpost(engine: SparkEngine, name: str) -> None:
     killed = pid_of(elsewhere)
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    await_four(lambda: pid_of(elsewhere) not in (None, killed))
+    await_four(lambda: engine.restarts >= restarts and pid_of(elsewhere) not in (None, killed))
     engine.resize({name: 1})
 
 
@@ -253,9 +254,9 @@ if __name__ == "__main__":
         pool = StandalonePool(cluster, running.engine, processors=3, cores=5, most=2)
         said = [len(pool.machines()), pool.start(2), len(pool.machines()), len(pool.spare())]
         said += [pool.use(2), len(pool.machines()), pool.start(3)]
-        lose_an_outpost(running.engine, "nap")
+        lose_an_outpost(running.engine, "nap", 0)
         restarts = {{"without state": running.restarts}}
-        lose_an_outpost(running.engine, "count")
+        lose_an_outpost(running.engine, "count", 1)
         restarts["with state"] = running.restarts
         there.touch()
         other = SparkPool(running.engine, processors=3, most=None)

@@ -4,20 +4,23 @@ import itertools
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sojourn.attached import journal
 from sojourn.attached import status as st
-from sojourn.attached.decide import Decision, Memory, Wish, decided, wished
-from sojourn.attached.loop import Attached, _Ended
+from sojourn.attached.decide import Memory, Wish, decided, wished
+from sojourn.attached.listener import Ended, Idle
+from sojourn.attached.loop import Attached
 from sojourn.attached.observer import Observer
-from sojourn.attached.progress import Batch, Coming, batch, coming
+from sojourn.attached.progress import Batch, Coming, batch, coming, limit
 from sojourn.attached.seen import Seen, done_by, jobs_of, rated
 from sojourn.errors import InputError
 from sojourn.provisioning.mended import Options
@@ -147,7 +150,8 @@ def test_counters_that_go_back_and_single_batches_say_nothing() -> None:
 EXECUTOR = {
     "id": "0",
     "isActive": True,
-    "totalCores": 2,
+    "totalCores": 4,
+    "maxTasks": 2,  # as spark.task.cpus=2 has it
     "addTime": "2026-11-17T10:00:00.000GMT",
     "completedTasks": 10,
     "totalDuration": 4000,
@@ -222,33 +226,40 @@ def test_status_is_read_as_spark_writes_it() -> None:
     assert jobs_of(behind(3)[2], [job]) == []
 
 
-@pytest.fixture
-def driver() -> Iterator[str]:
-    """A driver's REST API, as far as it is asked."""
-    answers: dict[str, Any] = {
-        "": [{"id": "app", "attempts": [{"startTime": "x"}]}],
-        "/app/executors": Told().executors(),
-        "/app/jobs": [JOB],
-        "/app/stages/3?details=true&withSummaries=false": [STAGE],
-    }
+@contextmanager
+def served(answers: Mapping[str, Any]) -> Iterator[str]:
+    """A driver's REST API, as far as it is asked. A number is the code of an error."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            path = self.path.removeprefix("/api/v1/applications")
-            known = path in answers
-            self.send_response(200 if known else 404)
+            answer = answers.get(self.path.removeprefix("/api/v1/applications"), 404)
+            self.send_response(answer if isinstance(answer, int) else 200)
             self.end_headers()
-            self.wfile.write(json.dumps(answers.get(path)).encode())
+            self.wfile.write(json.dumps(answer).encode())
 
         def log_message(self, *_: object) -> None: ...
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.fixture
+def driver() -> Iterator[str]:
+    answers = {
+        "": [{"id": "app", "attempts": [{"startTime": "x"}]}],
+        "/app/executors": Told().executors(),
+        "/app/jobs": [JOB],
+        "/app/stages/3?details=true&taskStatus=RUNNING": [STAGE],
+    }
+    with served(answers) as address:
+        yield address
 
 
 def test_the_rest_api_says_the_same(driver: str) -> None:
@@ -409,20 +420,20 @@ def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
     two = st.Executor("1", 1, 0, 10, 4.0)
     later = replace(one, tasks=20, busy_s=6.0)
     rates, why, reported = rated(
-        behind(6), {"0": 0.5, "1": 0.5}, {"0": later, "1": two}, {"0": one}, 10.0
+        behind(6), {"0": 0.5, "1": 0.5}, {"0": later, "1": two}, {"0": one}, (2.0, 10.0)
     )
     assert rates is not None
     assert reported
     assert rates.processed == pytest.approx((30, 30))
     assert rates.each == pytest.approx(30)  # what "0" did: "1" was not there for all of it
-    gone, _, _ = rated(behind(6), {"0": 0.5, "9": 0.5}, {"0": later}, {"0": one}, 10.0)
+    gone, _, _ = rated(behind(6), {"0": 0.5, "9": 0.5}, {"0": later}, {"0": one}, (2.0, 10.0))
     assert gone is not None
     assert (gone.total, gone.each) == pytest.approx((60, 30))  # "9" did its part
-    assert rates.idle == pytest.approx(1 - 2 / 5.9)
-    none, why, _ = rated(behind(6), {}, {"1": two}, {"0": one}, 10.0)
+    assert rates.idle == pytest.approx(1 - 2 / 8)  # 2 of the 8 s of this period
+    none, why, _ = rated(behind(6), {}, {"1": two}, {"0": one}, (2.0, 10.0))
     assert none is None
     assert "no executor was there" in why
-    back, why, _ = rated(behind(6), {}, {"0": one}, {"0": later}, 10.0)
+    back, why, _ = rated(behind(6), {}, {"0": one}, {"0": later}, (2.0, 10.0))
     assert back is None
     assert "went back" in why
 
@@ -515,6 +526,16 @@ class Clock:
         return self.now_s
 
 
+class Running:
+    """A context that was not stopped."""
+
+    def sc(self) -> "Running":
+        return self
+
+    def isStopped(self) -> bool:  # noqa: N802
+        return False
+
+
 class Quiet(Attached):
     """Without a driver, so no query runs."""
 
@@ -535,8 +556,9 @@ def closed() -> Iterator[None]:
 def attached(tmp_path: Path, **more: Any) -> tuple[Quiet, Given, Told, Clock]:
     given, status, clock = Given(), Told(), Clock()
     wish = Wish(policy="mended", quiet_s=0, options=Options(period_s=5))
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=Running()))
     found = Quiet(
-        None, "query", wish, journal=tmp_path / "j.jsonl", status=status, scaling=given,
+        spark, "query", wish, journal=tmp_path / "j.jsonl", status=status, scaling=given,
         clock=clock, **more,
     )  # fmt: skip
     MADE.append(found)
@@ -659,7 +681,7 @@ def test_a_query_to_which_no_rows_come_gives_executors_back(
     given.asked.clear()
     clock.now_s += 30
     assert found.tick().decision.executors is None  # no batch: it may be a long one
-    monkeypatch.setattr(found, "_says", lambda: "Spark says: Waiting for data to arrive")
+    monkeypatch.setattr(found, "_says", lambda: ("Spark says: Waiting for data to arrive", True))
     clock.now_s += 5
     period = found.tick()
     assert period.seen.rates is not None
@@ -691,6 +713,10 @@ def test_a_request_that_is_not_taken_is_made_again(tmp_path: Path) -> None:
         taken, note = found._apply(3, st.executors(status))
         assert (taken, note) == (False, "the cluster manager takes no requests")
     assert given.asked == [3, 3]
+    status.names = ["0", "1", "2"]
+    assert found._apply(2, st.executors(status)) == (False, "the cluster manager takes no requests")
+    assert not given.gone  # others would come for them
+    assert found.asked is None
 
 
 def test_a_period_that_fails_is_told_and_the_next_one_decides(
@@ -749,14 +775,137 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_decision_without_a_model_goes_by_rates() -> None:
-    assert isinstance(decided(seen(100, batches=None), Memory(), WISH), Decision)
+    found = decided(seen(100, batches=None), Memory(), WISH)
+    assert found == decided(seen(100, batches=None), Memory(), replace(WISH, policy="mended"))
+    assert found.expected is None
+
+
+def test_a_trigger_without_rows_tells_from_when_on_what_comes_counts(tmp_path: Path) -> None:
+    found, _, _, clock = attached(tmp_path)
+    began_s = clock.now_s
+    hear(found, overloaded(0, 6))
+    clock.now_s += 6
+    found.tick()
+    for minute in range(1, 11):  # nothing comes
+        found.heard.put(Idle("query", "run", began_s + 60 * minute))
+    found.heard.put(Idle("another", "run", began_s + 601))
+    found.heard.put(Idle("query", "before", began_s + 602))
+    clock.now_s = began_s + 605
+    found.tick()
+    assert found.observer.idle_s == began_s + 600
+    assert len(found.observer.batches) == 7  # one for all of them
+    hear(found, [told(6, 610.0, 0.9, 1000, 1360, 1360, 360)])
+    clock.now_s = began_s + 612
+    period = found.tick()
+    assert found.observer.batches[-1].rows == 1000
+    assert period.seen.rates is not None
+    assert period.seen.rates.input == pytest.approx(100)  # not 1000 rows in ten minutes
+
+
+def test_a_query_that_found_no_rows_waits_for_them_between_triggers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, *_ = attached(tmp_path)
+
+    class Said:
+        words, active = "Waiting for next trigger", False
+
+        def status(self) -> "Said":
+            return self
+
+        def message(self) -> str:
+            return self.words
+
+        def isTriggerActive(self) -> bool:  # noqa: N802
+            return self.active
+
+    hear(found, overloaded(0, 2))
+    found.tick()
+    monkeypatch.setattr(found, "_java", Said)
+    assert found._says() == ("Spark says: Waiting for next trigger", False)
+    found._hear(Idle("query", "run", found.observer.batches[-1].end_s + 10))
+    assert found._says()[1]
+    Said.active = True  # a batch is at work by now
+    assert not found._says()[1]
+
+
+def test_what_another_run_has_shown_is_forgotten() -> None:
+    low = decided(seen(100, executors=3, run="one"), Memory(run="one"), WISH)
+    assert low.executors is None
+    assert low.memory.low_since_s is not None
+    again = decided(seen(100, executors=3, time_s=1e6, run="two"), low.memory, WISH)
+    assert again.executors is None
+    assert again.memory.low_since_s == 1e6
+    assert decided(seen(100, executors=3, time_s=1e6, run="one"), low.memory, WISH).executors
+
+
+@pytest.mark.parametrize(("asked", "wanted"), [(1, 2), (2, None), (9, None)])
+def test_before_the_first_batch_the_users_least_holds(asked: int, wanted: int | None) -> None:
+    blind = replace(seen(1, executors=asked, asked=asked), rates=None, why="nothing is known")
+    found = decided(blind, Memory(), replace(WISH, least=2, most=4))
+    assert found.executors == wanted
+    assert found.why.startswith("nothing is known")
+    nobody = replace(blind, executors=0)  # the first ones are on their way
+    assert decided(nobody, Memory(), replace(WISH, least=2, most=4)).executors is None
+    odd = replace(blind, run="run")
+    assert decided(odd, Memory(), replace(WISH, least=2, most=4)).executors is None
+
+
+def test_the_limit_on_a_batch_is_learned_and_more_executors_are_not_asked_for_in_vain() -> None:
+    assert limit(behind(6)) == 60
+    assert limit(behind(6, comes=60)) is None  # nothing is left behind
+    assert limit(behind(2)) is None
+    larger = batch(told(6, 6.0, 0.9, 90, 450, 450, 360))
+    assert limit([*behind(6), larger]) is None  # so it is none
+    slow = Batches(0.2, (Stage(8, 0.01, 0.01),), trigger_s=10.0, max_rows=1000)
+    found = decided(seen(150, batches=slow), Memory(), replace(WISH, max_latency_s=None))
+    assert found.executors == 2  # 1000 rows take 10 s with one and 5 s with two
+    assert "no number of executors carries; batches are limited to 1000 rows" in found.why
+
+
+def test_a_batch_at_work_with_more_tasks_than_usual_may_have_as_many_executors() -> None:
+    wide = QUERY.of_tasks(50)
+    assert wide.tasks == 50
+    assert QUERY.of_tasks(2) is QUERY
+    at_work = seen(1e5, batches=wide, at_least=True, why="a batch is at work")
+    assert decided(at_work, Memory(), WISH).executors == 50
+
+
+def test_what_cannot_be_read_or_written_is_told_and_nothing_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, *_, clock = attached(tmp_path)
+    hear(found, ['{"id": "query"}', "no JSON", *overloaded(0, 6)])
+    clock.now_s += 6
+    note = found.tick().note
+    assert "a progress cannot be read, KeyError: 'runId'" in note
+    assert "a progress cannot be read, JSONDecodeError" in note
+
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    assert found.journal is not None
+    monkeypatch.setattr(found.journal.lines, "append", full)
+    assert found.tick() is found.periods[-1]
+    monkeypatch.undo()
+    assert "the journal lacks period 2: [Errno 28] No space left" in found.tick().note
+
+
+def test_where_spark_was_stopped_it_ends_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, *_ = attached(tmp_path)
+    monkeypatch.setattr(found, "_trigger", lambda: 1 / 0)
+    found.spark.sparkContext._jsc = None
+    assert not found._try()
+    assert not found.news
 
 
 def test_the_end_of_a_run_is_in_the_journal_once(tmp_path: Path) -> None:
     found, *_, clock = attached(tmp_path)
     hear(found, overloaded(0, 6))
-    found.heard.put(_Ended("query", None))
-    found.heard.put(_Ended("another", "failed"))
+    found.heard.put(Ended("query", None))
+    found.heard.put(Ended("another", "failed"))
     clock.now_s += 6
     assert "the query has ended; its executors stay" in found.tick().note
     clock.now_s += 6

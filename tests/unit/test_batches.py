@@ -103,3 +103,18 @@ def test_without_batches_there_is_nothing_to_fit() -> None:
     found = fitted(other)
     assert found is not None
     assert len(found.stages) == 2
+
+
+def test_a_limit_on_batches_bounds_what_is_carried_and_how_soon() -> None:
+    limited = Batches(0.2, QUERY.stages, trigger_s=1.0, max_rows=800)
+    assert limited.batch_s(800, 8) == pytest.approx(0.36)
+    assert limited.capacity(8) == 800  # one batch a second
+    assert limited.capacity(1) == pytest.approx(800 / limited.batch_s(800, 1))
+    assert limited.steady(800, 8) is None
+    steady = limited.steady(799, 8)
+    assert steady is not None
+    assert steady.rows == pytest.approx(799)
+    assert limited.work_s(800, 8) == limited.batch_s(800, 8)
+    assert limited.work_s(2000, 8) == pytest.approx(2 * 1.0 + limited.batch_s(400, 8))
+    assert QUERY.work_s(2000, 8) == QUERY.batch_s(2000, 8)
+    assert limited.rows_in(0.36, 8) == pytest.approx(800)

@@ -87,12 +87,13 @@ def _check_option(name: str, value: object) -> None:
 
 @dataclass(frozen=True)
 class Memory:
-    """What is kept from period to period: what provisioning knows, since when fewer executors would
-    do, and the most that were needed in that time."""
+    """What is kept from period to period of a run: what provisioning knows, since when fewer
+    executors would do, and the most that were needed in that time."""
 
     known: Known = field(default_factory=Known)
     low_since_s: float | None = None
     low_most: int = 0
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,11 @@ class Decision:
 
 
 def decided(seen: Seen, memory: Memory, wish: Wish) -> Decision:
-    """What to do after a period."""
+    """What to do after a period. What another run has shown is forgotten."""
+    if seen.run != memory.run:
+        memory = Memory(run=seen.run)
     if seen.rates is None:
-        return Decision(None, seen.why, memory)
+        return _bounded(seen, memory, wish)
     rates = seen.rates
     if not rates.is_sound:
         return Decision(None, "the rates make no sense", memory)
@@ -125,6 +128,14 @@ def decided(seen: Seen, memory: Memory, wish: Wish) -> Decision:
         proposal = mended(rates, memory.known, coming, wish.options)
         found = Decision(proposal.machines, proposal.why, replace(memory, known=proposal.known))
     return _settled(_within(found, seen, wish), seen, wish)
+
+
+def _bounded(seen: Seen, memory: Memory, wish: Wish) -> Decision:
+    """Before the first batch, the least that the user allows, once some are there. What is odd
+    later is no reason to act, and who holds tasks is not known yet, so none is given back."""
+    if seen.run or not seen.executors or seen.asked >= wish.least:
+        return Decision(None, seen.why, memory)
+    return Decision(wish.least, f"{seen.why}; at least {wish.least} are wished for", memory)
 
 
 def _more(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
@@ -155,7 +166,9 @@ def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:
             count, why = holds, f"{why}; {holds} hold its tasks"
         if wish.max_latency_s is not None:
             why = f"{why}; batches tell nothing of max_latency in real-time mode"
-        why = f"{why}; in effect with the next batch, in {seen.until_s - seen.time_s:.0f} s"
+        why = (
+            f"{why}; in effect with the next batch, in {max(0.0, seen.until_s - seen.time_s):.0f} s"
+        )
     return replace(found, executors=max(wish.least, count), why=why)
 
 
@@ -207,7 +220,11 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
             return Decision(count, f"{words}: {told}", memory, steady)
     limit = "" if target_s is None else f" within {wish.max_latency_s:.3g} s"
     why = f"{words}, which no number of executors carries{limit}"
-    return Decision(most, why, memory, batches.steady(load, most * seen.slots))
+    if batches.max_rows is not None:
+        why = f"{why}; batches are limited to {format_rate(batches.max_rows)} rows"
+    best = batches.capacity(most * seen.slots)
+    count = next(n for n in range(1, most + 1) if batches.capacity(n * seen.slots) >= best)
+    return Decision(count, why, memory, batches.steady(load, count * seen.slots))
 
 
 def _longest_s(seen: Seen, steady: Steady, load: float, count: int, options: Options) -> float:
@@ -222,5 +239,5 @@ def _longest_s(seen: Seen, steady: Steady, load: float, count: int, options: Opt
         waiting += start_s * max(0.0, load - batches.capacity(seen.executors * seen.slots))
     if waiting <= 0:
         return steady.worst_s
-    first_s = batches.batch_s(waiting + steady.rows, slots)
-    return max(steady.worst_s, first_s + batches.batch_s(load * first_s, slots))
+    first_s = batches.work_s(waiting + steady.rows, slots)
+    return max(steady.worst_s, first_s + batches.work_s(load * first_s, slots))

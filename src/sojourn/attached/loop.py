@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
-
 from sojourn.attached import status as st
 from sojourn.attached.decide import Memory, Wish, decided, wished
 from sojourn.attached.journal import Journal, Period
+from sojourn.attached.listener import Ended, Heard, Idle, Listener
 from sojourn.attached.observer import Observer
 from sojourn.attached.progress import batch
 from sojourn.attached.scaling import DriverScaling, DriverStatus, Scaling, check
@@ -32,6 +31,7 @@ _ODD = 1.5  # times as long as the one before: a batch that says that more comes
 _WORDS = 300  # letters of an exception that are told
 _NO_DATA = "Waiting for data to arrive"  # so Spark says where a trigger found none
 _FAILURES = 5  # in a row, after which it lets go
+_REFUSED = "the cluster manager takes no requests"
 
 
 _ATTACHED: "WeakValueDictionary[str, Attached]" = WeakValueDictionary()  # by application
@@ -50,7 +50,8 @@ def attach(
     journal: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> "Attached":
-    """Keep as many Spark executors as a streaming query needs, from now until it ends.
+    """Keep as many Spark executors as a streaming query needs, also after it was restarted, until
+    `stop` is called on what is returned, or Spark ends.
 
     `query` is one that runs; without it, the only one that does, or the next that starts. With
     `max_latency`, rows should take no longer than that from when they come to when their batch is
@@ -102,37 +103,6 @@ def _first_line(error: str) -> str:
     return (error.strip().splitlines() or [""])[0][:_WORDS]
 
 
-class _Ended:
-    """That a run of the query has ended."""
-
-    def __init__(self, query: str, error: str | None) -> None:
-        self.query, self.error = query, error
-
-
-class _Listener(StreamingQueryListener):
-    """Passes on what it hears. It runs in a thread of Spark's, so it does nothing else."""
-
-    def __init__(self, hears: Callable[[Any], None]) -> None:
-        self.hears = hears
-        self.busy_s = 0.0
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-        """Nothing is known of it yet."""
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """A batch is done."""
-        began_s = time.thread_time()
-        self.hears(event.progress.json)
-        self.busy_s += time.thread_time() - began_s
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing came."""
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """A run is over."""
-        self.hears(_Ended(str(event.id), event.exception))
-
-
 class Attached:
     """A query that is looked after. `periods` are the last decisions. `stop` lets go of it: its
     executors stay as they are."""
@@ -155,7 +125,7 @@ class Attached:
         self.clock = clock
         self.path = journal
         self.journal: Journal | None = None
-        self.heard: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.heard: queue.SimpleQueue[Heard | None] = queue.SimpleQueue()
         self.observer = Observer(self.status)
         self.periods: deque[Period] = deque(maxlen=_PERIODS)
         self.memory = Memory()
@@ -173,13 +143,13 @@ class Attached:
         self.busy_s = 0.0
         self.ended = threading.Event()
         self.decided = threading.Condition()
-        self.listener = _Listener(self.heard.put)
+        self.listener = Listener(self.heard.put)
         self.thread = threading.Thread(target=self._run, name="sojourn-attached", daemon=True)
 
     def start(self) -> None:
         """Listen, and decide."""
         self.observer.before = st.executors(self.status)
-        self.spark.streams.addListener(self.listener)
+        self.listener.begin(self.spark)
         self.thread.start()
 
     def stop(self) -> None:
@@ -210,29 +180,39 @@ class Attached:
                     self._hear(told)
                     if not self._presses():
                         continue
-                self._try()
+                if not self._try():
+                    return
         except Exception:  # noqa: BLE001  # the query goes on, whatever happens to us
             _log.exception("sojourn.attach has failed; the query goes on with its executors")
         finally:
             self.busy_s += time.thread_time() - began_s
             self._let_go()
 
-    def _try(self) -> None:
-        """Decide. What fails once may work the next time; it is told then."""
+    def _try(self) -> bool:
+        """Decide. What fails once may work the next time; it is told then. Returns False if Spark
+        was stopped."""
         try:
             self.tick()
             self.failures = 0
         except Exception as error:
+            if self._is_stopped():
+                _log.info("sojourn.attach: Spark was stopped, so it ends as well")
+                return False
             self.failures += 1
             if self.failures >= _FAILURES:
                 raise
             self.news.append(f"a period failed, {type(error).__name__}: {_first_line(str(error))}")
             _log.warning("sojourn.attach: %s", self.news[-1])
+        return True
+
+    def _is_stopped(self) -> bool:
+        java = self.spark.sparkContext._jsc
+        return java is None or bool(java.sc().isStopped())
 
     def _let_go(self) -> None:
         self.ended.set()
         try:
-            self.spark.streams.removeListener(self.listener)
+            self.listener.end(self.spark)
         except Exception:  # noqa: BLE001  # Spark may be gone already
             _log.debug("the listener was not removed", exc_info=True)
         if self.journal is not None:
@@ -240,14 +220,22 @@ class Attached:
         with self.decided:
             self.decided.notify_all()
 
-    def _hear(self, told: Any) -> None:
-        """A batch of our query is done, or a run of it is over."""
-        if isinstance(told, _Ended):
+    def _hear(self, told: Heard) -> None:
+        """A batch of our query is done, it found no rows, or a run of it is over."""
+        if isinstance(told, Ended):
             if told.query == self.query:
                 how = f"failed, {_first_line(told.error)}" if told.error else "ended"
                 self.news.append(f"the query has {how}; its executors stay until it goes on")
             return
-        one = batch(told)
+        if isinstance(told, Idle):
+            if told.query == self.query:
+                self.observer.idle(told.run, told.time_s)
+            return
+        try:
+            one = batch(told)
+        except (KeyError, TypeError, ValueError) as error:
+            self.news.append(f"a progress cannot be read, {type(error).__name__}: {error}")
+            return
         if self.query is None:
             self.query = one.query
         if one.query == self.query:
@@ -263,6 +251,8 @@ class Attached:
         if self.wish.policy != "model" or self.real_time or len(batches) < 2:
             return due_s
         last, limit_s = batches[-1], self.wish.max_latency_s
+        if self.observer.idle_s is not None:
+            return due_s
         late_s = max(last.end_s, last.time_s + self.trigger_s) + _ODD * last.took_s
         if limit_s is not None:
             late_s = min(late_s, last.time_s + limit_s)
@@ -303,9 +293,9 @@ class Attached:
         seen = self.observer.seen(now_s, before_s, executors, self.asked, trigger_s, until_s)
         seen = replace(seen, start_s=self.start_s)
         if seen.rates is None:
-            says = self._says()
+            says, waits = self._says()
             seen = replace(seen, why=f"{seen.why}; {says}")
-            if says.endswith(_NO_DATA):
+            if waits:
                 seen = self.observer.silent(seen, trigger_s)
             else:
                 seen = self.observer.at_work(seen, trigger_s)
@@ -326,10 +316,6 @@ class Attached:
         return period
 
     def _tell(self, period: Period) -> None:
-        if self.journal is None and self.path is not None and self.query is not None:
-            self.journal = Journal(self.path, self.query, self.wish)
-        if self.journal is not None:
-            self.journal(period)
         wanted = period.decision.executors
         number = period.seen.executors if wanted is None else wanted
         _log.info(
@@ -343,24 +329,37 @@ class Attached:
         with self.decided:
             self.periods.append(period)
             self.decided.notify_all()
+        try:
+            if self.journal is None and self.path is not None and self.query is not None:
+                self.journal = Journal(self.path, self.query, self.wish)
+            if self.journal is not None:
+                self.journal(period)
+        except OSError as error:
+            self.news.append(f"the journal lacks period {period.number}: {error}")
+            _log.warning("sojourn.attach: %s", self.news[-1])
 
     def _java(self) -> Any:
         """The query that runs, in Java; None if it does not."""
         query = self.spark.streams.get(self.query) if self.query else None
         return None if query is None else query._jsq
 
-    def _says(self) -> str:
-        """What the query does, in Spark's words: it may wait for data, or have a long batch."""
+    def _says(self) -> tuple[str, bool]:
+        """What the query does, in Spark's words, and whether it waits for rows. Between triggers it
+        does, if the last one found none."""
         java = self._java()
-        return f"Spark says: {java.status().message()}" if java else "the query does not run"
+        if java is None:
+            return "the query does not run", False
+        status = java.status()
+        words = status.message()
+        no_rows = self.observer.idle_s is not None and not status.isTriggerActive()
+        return f"Spark says: {words}", no_rows or words == _NO_DATA
 
     def _trigger(self) -> tuple[str, float]:
         """The kind of trigger, and its time."""
         java = self._java()
         if java is None:
             return "", 0.0
-        inner = java.streamingQuery() if hasattr(java, "streamingQuery") else java
-        trigger = inner.trigger()
+        trigger = java.streamingQuery().trigger()
         kind = trigger.getClass().getSimpleName()
         if kind == "RealTimeTrigger":
             return kind, trigger.batchDurationMs() / 1e3
@@ -372,18 +371,19 @@ class Attached:
         if wanted > have:
             if wanted == self.asked:
                 return False, ""
-            taken = self.scaling.ask(wanted)
-            if taken:
-                self._note_asked(wanted)
-                self.more_s = self.clock()
-            return taken, "" if taken else "the cluster manager takes no requests"
-        if wanted == have:
-            if self.asked is not None and self.asked != wanted:
-                self.scaling.ask(wanted)
+            if not self.scaling.ask(wanted):
+                return False, _REFUSED
+            self._note_asked(wanted)
+            self.more_s = self.clock()
+            return True, ""
+        if wanted == have and self.asked in (None, wanted):
             self._note_asked(wanted)
             return False, ""
-        self.scaling.ask(wanted)  # so that nobody replaces them
+        if not self.scaling.ask(wanted):  # else others would replace those that go
+            return False, _REFUSED
         self._note_asked(wanted)
+        if wanted == have:
+            return False, ""
         stay = sorted(executors.values(), key=lambda e: (e.running, -e.since_s))
         names = [e.name for e in stay[: have - wanted]]
         gone = self.scaling.give_back(names)

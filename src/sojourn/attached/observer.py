@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sojourn.attached import status as st
-from sojourn.attached.progress import Batch
+from sojourn.attached.progress import Batch, limit
 from sojourn.attached.seen import Seen, as_ran, done_by, jobs_of, rated
 from sojourn.provisioning.rates import Rates
-from sojourn.queueing.batches import Ran, fitted
+from sojourn.queueing.batches import Batches, Ran, fitted
 
 _BATCHES = 500  # remembered
 _RAN = 50  # batches that the model is fitted to
@@ -29,6 +29,7 @@ class Observer:
         self.before: dict[str, st.Executor] = {}
         self.changed_s = 0.0  # when executors were last seen to have come or gone
         self.quiet_s: float | None = None  # since when no batch was done
+        self.idle_s: float | None = None  # when a trigger last found no rows, since then
 
     def add(self, one: Batch) -> None:
         """A batch is done. Whatever a restart has changed, batches before it say nothing of."""
@@ -38,7 +39,21 @@ class Observer:
             self.looked, self.fresh = -1, 0
         self.batches.append(one)
         self.fresh += 1
-        self.quiet_s = one.end_s
+        self.quiet_s, self.idle_s = one.end_s, None
+
+    def idle(self, run: str, time_s: float) -> None:
+        """A trigger found no rows. What comes later is counted from then on, so a batch without
+        rows stands for it; one for all such triggers in a row."""
+        if not self.batches or self.batches[-1].run != run or time_s < self.batches[-1].end_s:
+            return
+        last = self.batches[-1]
+        offsets = tuple(o and replace(o, start=o.end, latest=o.end, rows=0.0) for o in last.offsets)
+        if self.idle_s is not None:
+            self.batches.pop()
+        elif self.fresh:
+            return  # of a period that is not over, which tells what was before
+        self.idle_s = time_s
+        self.batches.append(replace(last, time_s=time_s, took_s=0.0, rows=0.0, offsets=offsets))
 
     def seen(
         self,
@@ -58,6 +73,7 @@ class Observer:
             slots,
             len(executors) if asked is None else asked,
             None,
+            run=self.batches[-1].run if self.batches else "",
             until_s=until_s,
             held=sum(e.running for e in executors.values()),
         )
@@ -73,10 +89,10 @@ class Observer:
         if not executors:
             return replace(here, why="there is no executor")
         stages = self._look(recent, executors)
-        rates, why, reported = rated(recent, done_by(stages), executors, before, now_s)
+        rates, why, reported = rated(recent, done_by(stages), executors, before, (since_s, now_s))
         if until_s is not None:
             here = replace(here, held=max(here.held, self._takes(recent[-1])))
-        model = None if until_s is not None else fitted(self.ran, trigger_s)
+        model = None if until_s is not None else self._fitted(trigger_s)
         return replace(here, rates=rates, why=why, batches=model, reported=reported)
 
     def at_work(self, seen: Seen, trigger_s: float) -> Seen:
@@ -86,7 +102,7 @@ class Observer:
         executors came or went meanwhile, nothing can be told."""
         if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
-        last, model = self.batches[-1], fitted(self.ran, trigger_s)
+        last, model = self.batches[-1], self._fitted(trigger_s)
         found = st.under_way(self.status, last.run, last.end_s)
         if model is None or found is None or self.changed_s > found.begun_s:
             return seen
@@ -94,6 +110,7 @@ class Observer:
         wait = found.waiting(slots)
         if not wait:
             return seen
+        model = model.of_tasks(found.tasks)
         lasts_s = seen.time_s - found.begun_s
         done = model.rows_in(lasts_s, slots)
         waiting = done * wait / (found.tasks - wait) if found.done else 0.0
@@ -109,7 +126,12 @@ class Observer:
         if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
         rates = Rates(seen.time_s, 0.0, (0.0,) * seen.executors)
-        return replace(seen, rates=rates, batches=fitted(self.ran, trigger_s))
+        return replace(seen, rates=rates, batches=self._fitted(trigger_s))
+
+    def _fitted(self, trigger_s: float) -> Batches | None:
+        """The model of its batches, with the limit on their rows, if there is one."""
+        model = fitted(self.ran, trigger_s)
+        return None if model is None else replace(model, max_rows=limit(self.batches))
 
     def _takes(self, one: Batch) -> int:
         """Slots that a batch in real-time mode takes: its stages run at the same time. Between two

@@ -15,6 +15,7 @@ from typing import Any
 
 _STEADY = 0.02  # by which rows per offset may differ
 _BATCHES = 10  # that tell how many rows an offset is
+_LIMITED = 3  # that tell how many rows a batch has at most
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,21 @@ def batch(progress: str | Mapping[str, Any]) -> Batch:
     of = json.loads(progress) if isinstance(progress, str) else progress
     durations = of.get("durationMs") or {}
     took_ms = durations.get("triggerExecution", of.get("batchDuration", 0))
-    began = datetime.fromisoformat(of["timestamp"].replace("Z", "+00:00"))
     sources = of.get("sources") or []
     return Batch(
         query=of["id"],
         run=of["runId"],
         number=int(of["batchId"]),
-        time_s=began.timestamp(),
+        time_s=moment_s(of["timestamp"]),
         took_s=took_ms / 1e3,
         rows=float(of.get("numInputRows") or 0),
         offsets=tuple(_offsets(source) for source in sources),
     )
+
+
+def moment_s(written: str) -> float:
+    """A time as progress has it."""
+    return datetime.fromisoformat(written.replace("Z", "+00:00")).timestamp()
 
 
 def _offsets(source: Mapping[str, Any]) -> Offsets | None:
@@ -69,7 +74,9 @@ def _offsets(source: Mapping[str, Any]) -> Offsets | None:
     start, end, latest = parts
     if end is None or latest is None:
         return None
-    return Offsets(end if start is None else start, end, latest, float(source["numInputRows"] or 0))
+    return Offsets(
+        end if start is None else start, end, latest, float(source.get("numInputRows") or 0)
+    )
 
 
 def _number(offset: Any) -> float | None:
@@ -125,6 +132,18 @@ def coming(batches: Sequence[Batch]) -> Coming | str:
     grown = behind[1] + end.rows - behind[0] - first.rows
     waiting = behind[1] + _came_since(end, rate)
     return Coming(rate, waiting, grown / passed_s, reported=True)
+
+
+def limit(batches: Sequence[Batch]) -> float | None:
+    """Rows that a batch has at most, as the source is told (`maxOffsetsPerTrigger` and the like):
+    as many as the last batches have that left some behind, if they agree and none has more. None
+    if that cannot be told."""
+    left = [one.rows for one in batches if any(o and o.latest > o.end for o in one.offsets)]
+    found = left[-_LIMITED:]
+    most = max((one.rows for one in batches), default=0.0)
+    if len(found) < _LIMITED or not most or most - min(found) > _STEADY * most:
+        return None
+    return most
 
 
 def _came_since(last: Batch, rate: float) -> float:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from sojourn.errors import InputError
 
+_JOBS = 200  # that are looked at
+
 
 class Scaling(Protocol):
     """Whoever gives executors and takes them back."""
@@ -82,6 +84,7 @@ class DriverStatus:
         self.mapper = jvm.org.apache.spark.status.api.v1.JacksonMessageWriter().mapper()
         self.none = jvm.java.util.ArrayList()
         self.quantiles = spark.sparkContext._gateway.new_array(jvm.double, 0)
+        self.job = jvm.java.lang.Class.forName("org.apache.spark.status.JobDataWrapper")
 
     def _read(self, value: Any) -> Any:
         return json.loads(self.mapper.writeValueAsString(value))
@@ -91,8 +94,9 @@ class DriverStatus:
         return list(self._read(self.store.executorList(True)))
 
     def jobs(self) -> Sequence[Mapping[str, Any]]:
-        """The last ones."""
-        return list(self._read(self.store.jobsList(self.none)))
+        """The last ones. Spark remembers a thousand, and to write all of them takes long."""
+        newest = self.store.store().view(self.job).reverse().max(_JOBS)
+        return [one["info"] for one in self._read(newest)]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         """The last attempt at it, with what executors did."""

@@ -16,7 +16,7 @@ from sojourn.queueing.batches import Batches, Ran
 
 @dataclass(frozen=True)
 class Seen:
-    """A period of a query. `executors` are there, with `slots` each, `asked` were asked for.
+    """A period of a query's run. `executors` are there, with `slots` each, `asked` were asked for.
     Without rates there were too few batches, or counters that make no sense: `why` says which.
     `batches` is the model that explains them. `reported` tells whether the source said what comes.
     In real-time mode, `until_s` is when the batch under way ends. What changes takes effect only
@@ -36,6 +36,7 @@ class Seen:
     held: int = 0
     at_least: bool = False
     start_s: float = 0.0
+    run: str = ""
 
 
 def rated(
@@ -43,10 +44,11 @@ def rated(
     shares: Mapping[str, float],
     executors: Mapping[str, Executor],
     before: Mapping[str, Executor],
-    now_s: float,
+    period: tuple[float, float],
 ) -> tuple[Rates | None, str, bool]:
-    """Rates of a period with these batches, of which executors did these shares. Those that were
-    there `before` tell what one can do. Nothing if that cannot be told, with the reason."""
+    """Rates of a period, from when to when, with these batches, of which executors did these
+    shares. Those that were there `before` tell what one can do. Nothing if that cannot be told,
+    with the reason."""
     found = coming(recent)
     if isinstance(found, str):
         return None, found, False
@@ -62,11 +64,11 @@ def rated(
     each = {n: shares.get(n, 0.0) / known if known else 1 / len(executors) for n in executors}
     whole = math.fsum(shares.get(n, 0.0) if known else each[n] for n in stayed) / len(stayed)
     busy_s = math.fsum(executors[n].busy_s - before[n].busy_s for n in stayed)
-    slots_s = sum(executors[n].slots for n in stayed) * (last.end_s - first.time_s)
+    slots_s = sum(executors[n].slots for n in stayed) * (period[1] - period[0])
     idle = min(1.0, max(0.0, 1 - busy_s / slots_s)) if slots_s > 0 else None
     latency_s = statistics.fmean(_latency_s(one, later) for one, later in _pairs(recent))
     rates = Rates(
-        time_s=now_s,
+        time_s=period[1],
         input=found.rate,
         processed=tuple(done * each[name] for name in executors),
         machine=done * whole,

@@ -1,6 +1,7 @@
 """Spark executors and the stages that ran on them, as Spark's status store or its REST API give
 them: both have the same fields. Read by whoever can reach one of the two."""
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -11,8 +12,9 @@ from typing import Any, Protocol
 
 from sojourn.errors import InputError
 
-_DRIVER = "driver"
+DRIVER = "driver"
 _TIMEOUT_S = 10.0
+_DONE = 1000  # stages that are remembered
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,11 @@ def executors(status: Status) -> dict[str, Executor]:
     """Those that are there, without the driver."""
     found = {}
     for of in status.executors():
-        if of["id"] == _DRIVER or not of.get("isActive", True):
+        if of["id"] == DRIVER or not of.get("isActive", True):
             continue
         found[of["id"]] = Executor(
             of["id"],
-            int(of["totalCores"]),
+            int(of.get("maxTasks") or of["totalCores"]),
             seconds(of["addTime"]) or 0.0,
             int(of["completedTasks"]),
             of["totalDuration"] / 1e3,
@@ -153,11 +155,16 @@ def seconds(moment: Any) -> float | None:
     return datetime.fromisoformat(str(moment).replace("GMT", "+00:00")).timestamp()
 
 
+class Unanswered(InputError):
+    """That a driver does not answer, or not as it should. It may the next time."""
+
+
 class Rest:
-    """The REST API of a driver."""
+    """The REST API of a driver. A stage that is done is asked for once."""
 
     def __init__(self, address: str) -> None:
         self.root = address.rstrip("/") + "/api/v1/applications"
+        self.done: dict[int, Mapping[str, Any]] = {}
         found = self._get("")
         if not found:
             raise InputError(
@@ -174,11 +181,22 @@ class Rest:
         return list(self._get(f"/{self.application}/jobs"))
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
-        """The last attempt at it."""
-        found = self._get(f"/{self.application}/stages/{number}?details=true&withSummaries=false")
-        return found[-1] if found else None
+        """The last attempt at it. What executors did comes with details, of which there would be
+        one for every task: only those that run are asked for."""
+        if number in self.done:
+            return self.done[number]
+        path = f"/{self.application}/stages/{number}"
+        found = self._get(f"{path}?details=true&taskStatus=RUNNING", or_none=True)
+        if not found:
+            return None
+        stage: Mapping[str, Any] = found[-1]
+        if stage.get("status") == "COMPLETE":
+            self.done[number] = stage
+            while len(self.done) > _DONE:
+                del self.done[next(iter(self.done))]
+        return stage
 
-    def _get(self, path: str) -> Any:
+    def _get(self, path: str, or_none: bool = False) -> Any:
         address = self.root + path
         if not address.startswith(("http://", "https://")):
             raise InputError(f"{address}: must begin with http:// or https://")
@@ -186,11 +204,11 @@ class Rest:
             with urllib.request.urlopen(address, timeout=_TIMEOUT_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
-            if error.code == 404 and path:
-                return []
-            raise InputError(f"{address}: Spark's REST API answers {error.code}") from None
-        except (OSError, ValueError) as error:
-            raise InputError(
+            if error.code == 404 and or_none:
+                return None
+            raise Unanswered(f"{address}: Spark's REST API answers {error.code}") from None
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise Unanswered(
                 f"{address}: must be the UI of a running Spark driver, such as "
                 f"http://localhost:4040; {getattr(error, 'reason', error)}"
             ) from None

@@ -3,7 +3,6 @@ that runs, by its driver's REST API; of one that is over, by its event log."""
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +12,8 @@ from sojourn.errors import InputError
 from sojourn.units import parse_duration
 
 if TYPE_CHECKING:
+    from sojourn.attached.advice import Advised
     from sojourn.attached.decide import Wish
-    from sojourn.attached.eventlog import Advised
 
 
 def watch(
@@ -23,6 +22,9 @@ def watch(
     ] = None,
     event_log: Annotated[
         Path | None, typer.Option(help="Event log of a query that is over: a file or directory.")
+    ] = None,
+    query: Annotated[
+        str | None, typer.Option(help="Name or id of the query, where there are several.")
     ] = None,
     max_latency: Annotated[
         str | None, typer.Option(help="Rows may take so long, such as 10s.")
@@ -43,62 +45,47 @@ def watch(
     period_s = parse_duration(period, "--period")
     wish = wished(policy, limit_s, min_executors, max_executors, period_s)
     if event_log is not None:
-        _told_afterwards(event_log, wish, as_json)
+        _told_afterwards(event_log, wish, query, as_json)
         return
     assert app is not None
-    for number, one in enumerate(_live(app, wish), 1):
+    from sojourn.attached import outside
+    from sojourn.attached.status import Rest
+
+    rest = Rest(app)
+    _note(f"watching {rest.application} …")
+    for number, one in enumerate(outside.advised(rest, wish, query, _note), 1):
         _tell(one, as_json)
         if number == periods:
             return
 
 
-def _live(address: str, wish: "Wish") -> "Iterator[Advised]":
-    """Once a period, until the driver is gone."""
-    from sojourn.attached import status as st
-    from sojourn.attached.decide import Memory, decided
-    from sojourn.attached.eventlog import Advised
-    from sojourn.attached.observer import Observer
-    from sojourn.attached.outside import batches
+def _told_afterwards(path: Path, wish: "Wish", query: str | None, as_json: bool) -> None:
+    from sojourn.attached.eventlog import Afterwards
 
-    rest = st.Rest(address)
-    observer, memory = Observer(rest), Memory()
-    observer.before = st.executors(rest)
-    typer.echo(f"watching {rest.application} …", err=True)
-    ticked_s = time.time()
-    while True:
-        time.sleep(max(0.0, ticked_s + wish.options.period_s - time.time()))
-        for one in batches(rest, observer.batches[-1] if observer.batches else None):
-            observer.add(one)
-        executors = st.executors(rest)
-        now_s = time.time()
-        seen = observer.seen(now_s, ticked_s, executors, None)
-        decision = decided(seen, memory, wish)
-        memory, ticked_s = decision.memory, now_s
-        yield Advised(now_s, len(executors), decision.executors or len(executors), decision.why)
-
-
-def _told_afterwards(path: Path, wish: "Wish", as_json: bool) -> None:
-    from sojourn.attached.eventlog import advised
-
-    before: Advised | None = None
-    used_s = would_s = 0.0
-    for one in advised(path, wish):
+    log = Afterwards(path, wish, query, _note)
+    advised = False
+    for one in log.periods():
         _tell(one, as_json)
-        if before is not None:
-            passed_s = one.time_s - before.time_s
-            used_s += before.executors * passed_s
-            would_s += before.advised * passed_s
-        before = one
-    if before is None:
-        raise InputError(f"{path}: has no streaming query that ran for two periods")
-    saved = 1 - would_s / used_s if used_s else 0.0
+        advised = True
+    if not advised:
+        period_s = wish.options.period_s
+        raise InputError(
+            f"{path}: has no query that ran for a period of {period_s:g} s; give a shorter --period"
+        )
+    saved = 1 - log.advised_s / log.used_s if log.used_s else 0.0
     if as_json:
-        typer.echo(json.dumps({"used_s": used_s, "advised_s": would_s, "saved": saved}))
+        told = {"used_s": log.used_s, "advised_s": log.advised_s, "saved": saved}
+        typer.echo(json.dumps(told))
         return
     more = f"{saved:.0%} fewer" if saved >= 0 else f"{-saved:.0%} more"
     typer.echo(
-        f"{used_s:.0f} executor-seconds were used; advised were {would_s:.0f}, which is {more}"
+        f"{log.used_s:.0f} executor-seconds were used; advised were {log.advised_s:.0f}, "
+        f"which is {more}"
     )
+
+
+def _note(words: str) -> None:
+    typer.echo(words, err=True)
 
 
 def _tell(one: "Advised", as_json: bool) -> None:

@@ -87,8 +87,8 @@ def learned(rates: Rates, known: Known, short: bool, options: Options) -> Known:
         most = rates.each
     elif options.idle and busy is not None and busy >= _LEAST_BUSY and rates.each > 0:
         most = rates.each / busy
-    elif most is not None:
-        most = max(most, rates.each)  # it did process that
+    elif most is not None and rates.each - rates.noise / len(rates.processed) > most:
+        most = rates.each  # it did process that, and not by chance
     calm = known.calm_s
     if not short and rates.latency_s is not None and not _is_slow(rates, known):
         calm = rates.latency_s if calm is None else calm + _MEMORY * (rates.latency_s - calm)

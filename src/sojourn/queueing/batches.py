@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 _SURE = 2.0  # standard errors
+_LAST = 5  # batches that say how many tasks there are
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,13 @@ class Steady:
 
 @dataclass(frozen=True)
 class Batches:
-    """A query: what a batch costs besides its stages, and at which interval batches are triggered
-    at most; 0 if one follows the other."""
+    """A query: what a batch costs besides its stages, at which interval batches are triggered at
+    most, 0 if one follows the other, and how many rows a batch has at most, if that is limited."""
 
     overhead_s: float
     stages: tuple[Stage, ...]
     trigger_s: float = 0.0
+    max_rows: float | None = None
 
     @property
     def tasks(self) -> int:
@@ -72,17 +74,41 @@ class Batches:
 
     def rows_in(self, seconds: float, slots: int) -> float:
         """Rows of a batch that takes so long."""
-        return max(0.0, seconds - self.batch_s(0.0, slots)) * self.capacity(slots)
+        return max(0.0, seconds - self.batch_s(0.0, slots)) * self._speed(slots)
+
+    def work_s(self, rows: float, slots: int) -> float:
+        """How long so many rows take, in as many batches as that needs."""
+        if self.max_rows is None or rows <= self.max_rows:
+            return self.batch_s(rows, slots)
+        full = math.ceil(rows / self.max_rows) - 1
+        each_s = max(self.trigger_s, self.batch_s(self.max_rows, slots))
+        return full * each_s + self.batch_s(rows - full * self.max_rows, slots)
 
     def capacity(self, slots: int) -> float:
-        """Rows a second that are carried at most, in batches without end."""
+        """Rows a second that are carried at most, in batches as large as they may be."""
+        if self.max_rows is None:
+            return self._speed(slots)
+        return self.max_rows / max(self.trigger_s, self.batch_s(self.max_rows, slots))
+
+    def of_tasks(self, tasks: int) -> "Batches":
+        """The same with so many tasks in the widest stage, if it has fewer."""
+        wide = max(self.stages, key=lambda stage: stage.tasks)
+        if tasks <= wide.tasks:
+            return self
+        wider = tuple(replace(s, tasks=tasks) if s is wide else s for s in self.stages)
+        return replace(self, stages=wider)
+
+    def _speed(self, slots: int) -> float:
+        """Rows a second in a batch without end."""
         row_s = math.fsum(stage.waves(slots) * stage.row_s / stage.tasks for stage in self.stages)
         return 1 / row_s if row_s > 0 else math.inf
 
     def steady(self, rate: float, slots: int) -> Steady | None:
         """Batches where so many rows come a second; None if they grow without end."""
+        if rate >= self.capacity(slots) and self.max_rows is not None:
+            return None
         empty_s = self.batch_s(0.0, slots)
-        load = rate / self.capacity(slots)
+        load = rate / self._speed(slots)
         batch_s = empty_s + load * self.trigger_s
         if batch_s <= self.trigger_s:
             return Steady(batch_s, self.trigger_s, rate * self.trigger_s)
@@ -115,7 +141,7 @@ def fitted(ran: Sequence[Ran], trigger_s: float = 0.0) -> Batches | None:
     stages = []
     for place in range(len(ran[-1].stages)):
         each = [one.stages[place] for one in same]
-        tasks = max(1, round(float(np.median([tasks for tasks, _ in each]))))
+        tasks = max(1, round(float(np.median([tasks for tasks, _ in each[-_LAST:]]))))
         fixed_s, row_s = _line([one.rows for one in same], [seconds for _, seconds in each])
         stages.append(Stage(tasks, fixed_s / tasks, row_s))
     left = [one.took_s - _in_stages_s(one, stages) for one in same]
