@@ -284,6 +284,7 @@ def test_in_real_time_mode_executors_at_work_are_kept_and_others_serve_the_next_
     assert all("in effect with the next batch, in" in p.decision.why for p in taken)
     asked = [p for p in beside.journal("more") if p.applied]
     assert [p.decision.executors for p in asked] == [3]
+    assert all("in effect with the next batch, in" in p.decision.why for p in asked)
 
 
 def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die_on_their_way(
@@ -319,7 +320,7 @@ def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die
 def test_offsets_that_go_back_are_no_reason_to_act(beside: Beside) -> None:
     kept = beside.run("""
         query = driver.start(driver.turned(30), "turned")
-        attached = driver.attach(query, "turned")
+        attached = driver.attach(query, "turned", max_executors=1)
         for _ in range(3):
             until(attached, lambda p: "offsets went back" in p.decision.why)
         attached.stop()

@@ -212,19 +212,29 @@ def lose_an_outpost(engine: SparkEngine, name: str, restarts: int) -> None:
     """Two of an operator's four workers are elsewhere; their outpost dies, and others come, after
     so many restarts."""
 
+    killed: int | None = None
+
     def pid_of(machine: str) -> int | None:
         there = engine.hub.outposts.get(machine)
         return None if there is None else there[1].pid
 
-    def await_four(replaced: Callable[[], bool]) -> None:
+    def wait(condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 30
-        while engine.allocation().get(name) != 4 or not replaced():
-            assert time.monotonic() < deadline, engine.allocation()
+        while not condition():
+            assert time.monotonic() < deadline, (
+                f"{engine.allocation()} after {engine.restarts} restarts; workers are at "
+                f"{engine.placing.has}, outposts {engine.hub.outposts}, lost {killed}"
+            )
             engine.samples(peek=True)  # outposts are looked after when samples are taken
             time.sleep(0.1)
 
+    def four() -> bool:
+        return engine.allocation().get(name) == 4
+
+    # Otherwise four would be at home first, and two of those stay until others are up elsewhere.
+    wait(lambda: len(engine.placing.room or ()) == 2)
     engine.resize({name: 4})
-    await_four(lambda: True)
+    wait(four)
     ((place, has),) = ((p, has) for p, has in engine.placing.has.items() if p.vertex == name)
     home = engine.hub.hellos()[place].machine
     (elsewhere,) = has.keys() - {home}
@@ -232,7 +242,7 @@ def lose_an_outpost(engine: SparkEngine, name: str, restarts: int) -> None:
     killed = pid_of(elsewhere)
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    await_four(lambda: engine.restarts >= restarts and pid_of(elsewhere) not in (None, killed))
+    wait(lambda: engine.restarts >= restarts and pid_of(elsewhere) not in (None, killed) and four())
     engine.resize({name: 1})
 
 

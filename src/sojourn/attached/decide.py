@@ -135,7 +135,8 @@ def _bounded(seen: Seen, memory: Memory, wish: Wish) -> Decision:
     later is no reason to act, and who holds tasks is not known yet, so none is given back."""
     if seen.run or not seen.executors or seen.asked >= wish.least:
         return Decision(None, seen.why, memory)
-    return Decision(wish.least, f"{seen.why}; at least {wish.least} are wished for", memory)
+    why = f"{seen.why}; at least {wish.least} are wished for"
+    return _within(Decision(wish.least, why, memory), seen, wish)
 
 
 def _more(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:

@@ -287,8 +287,9 @@ class Attached:
         kind, trigger_s = self._trigger()
         self.trigger_s, until_s = trigger_s, None
         self.real_time = kind == "RealTimeTrigger"
-        if self.real_time and self.observer.batches:  # slots are held until then
-            until_s = self.observer.batches[-1].end_s + trigger_s
+        if self.real_time:  # slots are held until then
+            batches = self.observer.batches
+            until_s = trigger_s + (batches[-1].end_s if batches else now_s)
         self._note_come(executors)
         seen = self.observer.seen(now_s, before_s, executors, self.asked, trigger_s, until_s)
         seen = replace(seen, start_s=self.start_s)

@@ -15,6 +15,7 @@ from sojourn.queueing.batches import Batches, Ran, fitted
 _BATCHES = 500  # remembered
 _RAN = 50  # batches that the model is fitted to
 _LOOKED_AT = 10  # batches of a period whose stages are looked at
+_LEAST_S = 0.1  # in which what a batch at work has may have come
 
 
 class Observer:
@@ -32,28 +33,21 @@ class Observer:
         self.idle_s: float | None = None  # when a trigger last found no rows, since then
 
     def add(self, one: Batch) -> None:
-        """A batch is done. Whatever a restart has changed, batches before it say nothing of."""
+        """A batch is done. Whatever a restart has changed, batches before it say nothing of. After
+        a trigger without rows, what comes is counted from the first batch on."""
         if self.batches and self.batches[-1].run != one.run:
             self.batches.clear()
             self.ran.clear()
             self.looked, self.fresh = -1, 0
         self.batches.append(one)
-        self.fresh += 1
+        if self.idle_s is None or self.fresh:
+            self.fresh += 1
         self.quiet_s, self.idle_s = one.end_s, None
 
     def idle(self, run: str, time_s: float) -> None:
-        """A trigger found no rows. What comes later is counted from then on, so a batch without
-        rows stands for it; one for all such triggers in a row."""
-        if not self.batches or self.batches[-1].run != run or time_s < self.batches[-1].end_s:
-            return
-        last = self.batches[-1]
-        offsets = tuple(o and replace(o, start=o.end, latest=o.end, rows=0.0) for o in last.offsets)
-        if self.idle_s is not None:
-            self.batches.pop()
-        elif self.fresh:
-            return  # of a period that is not over, which tells what was before
-        self.idle_s = time_s
-        self.batches.append(replace(last, time_s=time_s, took_s=0.0, rows=0.0, offsets=offsets))
+        """A trigger found no rows."""
+        if self.batches and self.batches[-1].run == run and time_s >= self.batches[-1].end_s:
+            self.idle_s = time_s
 
     def seen(
         self,
@@ -98,8 +92,8 @@ class Observer:
     def at_work(self, seen: Seen, trigger_s: float) -> Seen:
         """A period in which no batch was done, while tasks of one wait for slots. The others have
         at least as many rows as take until now, and those that wait as many each, once a task is
-        done: before, all may be stuck. All came while the batch before was processed, or since. If
-        executors came or went meanwhile, nothing can be told."""
+        done: before, all may be stuck. All came while the batch before was processed, or since, but
+        after a trigger without rows. If executors came or went meanwhile, nothing can be told."""
         if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
         last, model = self.batches[-1], self._fitted(trigger_s)
@@ -114,7 +108,8 @@ class Observer:
         lasts_s = seen.time_s - found.begun_s
         done = model.rows_in(lasts_s, slots)
         waiting = done * wait / (found.tasks - wait) if found.done else 0.0
-        rate = (done + waiting) / (found.begun_s - last.time_s)
+        since_s = max(last.time_s, self.idle_s or 0.0)
+        rate = (done + waiting) / max(_LEAST_S, found.begun_s - since_s)
         each = (rate / seen.executors,) * seen.executors
         why = f"a batch is at work for {lasts_s:.0f} s, and {wait} of its tasks wait"
         rates = Rates(seen.time_s, rate, each, waiting=waiting)

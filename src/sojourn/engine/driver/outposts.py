@@ -13,7 +13,12 @@ from collections.abc import Collection
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.placing import Placing
 from sojourn.engine.driver.supervisor import ANSWER_S, Supervisor
-from sojourn.engine.spark.outposts import cancel_outpost, spark_executors, start_outpost
+from sojourn.engine.spark.outposts import (
+    await_heard_of,
+    cancel_outpost,
+    spark_executors,
+    start_outpost,
+)
 from sojourn.engine.wire import messages as m
 
 _log = logging.getLogger("sojourn")
@@ -52,6 +57,8 @@ class Outposts:
 
     def start(self, count: int) -> None:
         """Have so many more Spark executors, on which nothing is yet, and use those that come."""
+        if count:
+            await_heard_of(self.supervisor.spark, _COME_S)
         began = self._begin(count)
         self.hub.wait(lambda: began & self.threads.keys() <= self._come(), _COME_S)
         self.place()

@@ -6,6 +6,7 @@ there."""
 import logging
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from sojourn.engine.wire.spec import OutpostSpec, spark_executor_id
 
 _log = logging.getLogger("sojourn")
 _TRIES = 5  # tasks that may come to a wrong place before nobody asks any more
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class SparkExecutor:
 
 
 def spark_executors(spark: SparkSession) -> dict[str, SparkExecutor]:
-    """All that are up, by id."""
+    """All that are up, by id, as far as Spark's store has heard of them."""
     jvm_list: Any = spark.sparkContext._jsc.sc().statusStore().executorList(True)
     found = [jvm_list.apply(i) for i in range(jvm_list.size())]
     return {
@@ -59,8 +61,18 @@ def spark_executors(spark: SparkSession) -> dict[str, SparkExecutor]:
             one.hostPort().rpartition(":")[0], one.maxTasks() - one.activeTasks()
         )
         for one in found
-        if one.id() != "driver"
+        if one.id() != "driver" and one.hostPort()
     }
+
+
+def await_heard_of(spark: SparkSession, timeout_s: float) -> None:
+    """Wait until Spark's store has heard of all executors that have registered. On a busy machine
+    that is some time after its scheduler has."""
+    ids: Any = spark.sparkContext._jsc.sc().getExecutorIds()
+    registered = {ids.apply(i) for i in range(ids.size())}
+    deadline = time.monotonic() + timeout_s
+    while not registered <= spark_executors(spark).keys() and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
 
 
 def start_outpost(
