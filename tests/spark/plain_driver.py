@@ -4,6 +4,7 @@ the other, and answers with what that piece leaves in `told`."""
 
 import json
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -132,6 +133,13 @@ class Driver:
         found = sj.attach(self.spark, query, journal=path, **{"period": "1s", **more})
         self.attached.append(found)
         return found
+
+    def await_executors(self, count: int) -> None:
+        """Until so many are there."""
+        deadline = time.monotonic() + _WAIT_S
+        while len(st.executors(DriverStatus(self.spark))) < count:
+            assert time.monotonic() < deadline, f"not {count} executors"
+            time.sleep(0.1)
 
     def clear(self) -> None:
         """End all that a test has left."""

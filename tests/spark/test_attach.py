@@ -123,6 +123,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneClus
 @pytest.fixture(scope="module")
 def driver(cluster: StandaloneCluster) -> Iterator[Beside]:
     made = Beside(cluster.url, cluster.directory)
+    made.run("driver.await_executors(3)")
     yield made
     made.close()
 

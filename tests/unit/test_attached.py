@@ -795,7 +795,9 @@ def test_a_trigger_without_rows_tells_from_when_on_what_comes_counts(tmp_path: P
     assert found.observer.idle_s == began_s + 600
     hear(found, [told(6, 610.0, 0.9, 1000, 1360, 1360, 360)])
     clock.now_s = began_s + 611
-    assert found.tick().seen.rates is None  # not 1000 rows in ten minutes
+    first = found.tick().seen
+    assert first.rates is None  # not 1000 rows in ten minutes
+    assert first.why.startswith("only one batch is done since rows come again")
     hear(found, [told(7, 611.0, 0.9, 100, 1460, 1460, 1360)])
     clock.now_s = began_s + 612
     period = found.tick()

@@ -25,6 +25,7 @@ class Observer:
         self.status = status
         self.batches: deque[Batch] = deque(maxlen=_BATCHES)
         self.fresh = 0  # of these, the last ones, which belong to no period yet
+        self.is_first = False  # the last one, after a time without rows
         self.ran: deque[Ran] = deque(maxlen=_RAN)
         self.looked = -1  # the last batch whose stages were looked at
         self.before: dict[str, st.Executor] = {}
@@ -40,8 +41,8 @@ class Observer:
             self.ran.clear()
             self.looked, self.fresh = -1, 0
         self.batches.append(one)
-        if self.idle_s is None or self.fresh:
-            self.fresh += 1
+        self.is_first = self.idle_s is not None and not self.fresh
+        self.fresh += not self.is_first
         self.quiet_s, self.idle_s = one.end_s, None
 
     def idle(self, run: str, time_s: float) -> None:
@@ -78,6 +79,9 @@ class Observer:
             self.quiet_s = since_s
         recent = list(self.batches)[-1 - self.fresh :] if self.fresh else []
         self.fresh = 0
+        if self.is_first:
+            self.is_first = False
+            return replace(here, why="only one batch is done since rows come again")
         if not recent:
             return replace(here, why=f"no batch was done for {now_s - self.quiet_s:.0f} s")
         if not executors:
