@@ -24,6 +24,12 @@ many of those that count are such runs, and how much CPU was used, is told. In t
 each other with an idle time-out of 1 s and drivers that had just started, 95 % of the CPU was used
 and rows were 25 and 30 s late. So that time-out is not among those that are swept.
 
+A first run was ended after 38 runs, which were sweeps. Where the model was no later than Spark's
+best, on steps, ramp and day, it had 0.83 to 1.12 of the machine-seconds. On the spike it had 0.55
+to 0.58, and was 2.6 to 3.2 times as late. It took the mean of a period for what comes, and looked
+at a batch at work only where none was done in a period. Both were changed after that, and its
+limits are swept in finer steps. The rule is the same.
+
 Runs are kept beside the result (`provisioning_sides.full.jsonl`), so an experiment that was
 interrupted goes on."""
 
@@ -54,7 +60,7 @@ NOTES = (
 LEAD_S, SECONDS, MOST, RUNS, LANES = 15, 80, 4, 5, 2
 PERIOD_S = 3
 SWEEP = [(idle, backlog) for idle in (3, 10, 30) for backlog in (1, 3)]
-LIMITS = (0.8, 1.0, 1.3, 1.7)  # of the model, times Spark's lateness
+LIMITS = (0.65, 0.8, 0.9, 1.0, 1.15, 1.3)  # of the model, times Spark's lateness
 BUSY = 0.6  # of the CPU, above which runs say little
 MARGIN = 0.9  # of Spark's lateness, which the model's best leaves unused in the sweep
 OURS: Mapping[str, Mapping[str, Any]] = {

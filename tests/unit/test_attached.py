@@ -438,6 +438,44 @@ def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
     assert "went back" in why
 
 
+@pytest.mark.parametrize(
+    ("rows", "latest"),
+    [
+        ([100, 100, 100, 100, 300], 300),
+        ([100, 100, 100, 100, 115], None),  # within chance
+        ([60, 140, 60, 140, 150], None),  # within the noise of the others
+        ([300, 100, 100, 100, 100], None),
+        ([100, 300], None),  # one batch is both
+    ],
+)
+def test_what_comes_of_late_counts_where_it_is_more_for_sure(
+    rows: list[int], latest: int | None
+) -> None:
+    batches = [batch(told(n, float(n), 0.5, of, '"file"', None)) for n, of in enumerate(rows)]
+    there = {"0": st.Executor("0", 1, 0, 10, 4.0)}
+    rates, _, _ = rated(batches, {"0": 1.0}, there, there, (0.0, 5.0))
+    assert rates is not None
+    assert rates.latest == latest
+    taken = [(n + 1, sum(rows[: n + 1])) for n in range(len(rows))]  # the same, as offsets say
+    reporting = [
+        batch(told(n, float(n), 0.5, of, taken[n][1], taken[n][1], taken[n][1] - of))
+        for n, of in enumerate(rows)
+    ]
+    rates, _, reported = rated(reporting, {"0": 1.0}, there, there, (0.0, 5.0))
+    assert rates is not None
+    assert reported
+    assert rates.latest == latest
+
+
+def test_the_model_plans_for_what_comes_of_late() -> None:
+    usual = seen(100)
+    assert usual.rates is not None
+    risen = replace(usual, rates=replace(usual.rates, latest=500.0))
+    found = decided(risen, Memory(), WISH)
+    assert found.executors == decided(seen(500), Memory(), WISH).executors
+    assert found.why.startswith("100 rows/s come, 500/s of late: ")
+
+
 # observers
 
 
@@ -600,6 +638,28 @@ def test_a_batch_that_takes_oddly_long_is_not_waited_for(tmp_path: Path) -> None
     assert found._due_s() == found.ticked_s + 5.0
     found.real_time = True
     assert found._due_s() == found.ticked_s + 5.0
+
+
+def test_a_batch_at_work_counts_beside_those_that_are_done_if_it_shows_more(
+    tmp_path: Path,
+) -> None:
+    found, _, status, clock = attached(tmp_path)
+    found.wish = replace(found.wish, policy="model")
+    began_s = clock.now_s
+    hear(found, [told(n, float(n), 0.5, 10, '"file"', None) for n in range(4)])
+    begun = datetime.fromtimestamp(began_s + 4, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
+    status.running = {**JOB, "jobId": 9, "submissionTime": begun, "completionTime": None,
+                      "stageIds": [7]}  # fmt: skip
+    clock.now_s = began_s + 4.1
+    assert not found.tick().seen.at_least
+    hear(found, [told(4, 4.0, 0.5, 10, '"file"', None)])
+    begun = datetime.fromtimestamp(began_s + 5, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
+    status.running = {**status.running, "submissionTime": begun}
+    clock.now_s = began_s + 14.0
+    period = found.tick()
+    assert period.seen.at_least
+    assert period.seen.rates is not None
+    assert period.seen.rates.input > 10
 
 
 def test_a_query_that_falls_behind_gets_executors_and_a_journal_tells_why(tmp_path: Path) -> None:

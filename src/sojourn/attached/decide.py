@@ -203,6 +203,8 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
     inputs = (*memory.known.inputs, (rates.time_s, rates.input))[-5:]
     memory = replace(memory, known=replace(memory.known, inputs=inputs))
     load, words = rates.input, f"{format_rate(rates.input)} rows/s come"
+    if rates.latest is not None and rates.latest > load:
+        load, words = rates.latest, f"{words}, {format_rate(rates.latest)}/s of late"
     later = predicted(inputs, options.period_s + options.start_s) if options.predict else None
     if later is not None and later > load:
         load, words = later, f"{words}, {format_rate(later)}/s soon"

@@ -19,6 +19,7 @@ from sojourn.attached.listener import Ended, Heard, Idle, Listener
 from sojourn.attached.observer import Observer
 from sojourn.attached.progress import batch
 from sojourn.attached.scaling import DriverScaling, DriverStatus, Scaling, check
+from sojourn.attached.seen import Seen
 from sojourn.errors import InputError
 from sojourn.linefile import check_new
 from sojourn.units import parse_duration, parse_whole
@@ -300,6 +301,8 @@ class Attached:
                 seen = self.observer.silent(seen, trigger_s)
             else:
                 seen = self.observer.at_work(seen, trigger_s)
+        elif self.wish.policy == "model":
+            seen = self._newer(seen, self.observer.at_work(seen, trigger_s))
         memory = self.memory
         decision = decided(seen, memory, self.wish)
         self.memory = decision.memory
@@ -315,6 +318,16 @@ class Attached:
         period = Period(self.number, seen, memory, decision, applied, note)
         self._tell(period)
         return period
+
+    @staticmethod
+    def _newer(seen: Seen, at_work: Seen) -> Seen:
+        """The batch at work, if it shows that more comes than those before have shown."""
+        assert seen.rates is not None
+        if at_work.rates is None or at_work.rates.input <= max(
+            seen.rates.input, seen.rates.latest or 0.0
+        ):
+            return seen
+        return at_work
 
     def _tell(self, period: Period) -> None:
         wanted = period.decision.executors

@@ -94,7 +94,7 @@ class Observer:
         return replace(here, rates=rates, why=why, batches=model, reported=reported)
 
     def at_work(self, seen: Seen, trigger_s: float) -> Seen:
-        """A period in which no batch was done, while tasks of one wait for slots. The others have
+        """What a batch shows that is at work, while tasks of it wait for slots. The others have
         at least as many rows as take until now, and those that wait as many each, once a task is
         done: before, all may be stuck. All came while the batch before was processed, or since, but
         after a trigger without rows. If executors came or went meanwhile, nothing can be told."""

@@ -98,10 +98,12 @@ def _number(offset: Any) -> float | None:
 @dataclass(frozen=True)
 class Coming:
     """What comes into a query: rows a second over the batches seen, rows that wait besides those of
-    a batch as large as the last, and by how many a second both together grow. `reported` tells
-    whether sources said so; else it is what was taken."""
+    a batch as large as the last, and by how many a second both together grow. `latest` is the rate
+    since the batch before the last, alone. `reported` tells whether sources said so; else it is
+    what was taken."""
 
     rate: float
+    latest: float
     waiting: float
     growth: float
     reported: bool
@@ -113,9 +115,9 @@ def coming(batches: Sequence[Batch]) -> Coming | str:
     last = [one for one in batches if one.run == batches[-1].run] if batches else []
     if len(last) < 2:
         return "only one batch of this run is done"
-    first, end = last[0], last[-1]
-    passed_s = end.time_s - first.time_s
-    if passed_s <= 0:
+    first, before, end = last[0], last[-2], last[-1]
+    passed_s, lately_s = end.time_s - first.time_s, end.time_s - before.time_s
+    if min(passed_s, lately_s) <= 0:
         return "the times of batches went back"
     if _went_back(last):
         return "the source's offsets went back"
@@ -123,15 +125,16 @@ def coming(batches: Sequence[Batch]) -> Coming | str:
     units = [_unit(last, place) for place in range(len(end.offsets))]
     if not any(units) or None in units:
         grown = (end.rows - first.rows) / passed_s
-        return Coming(taken, _came_since(end, taken), grown, reported=False)
-    newest = [_newest(one, units) for one in (first, end)]
+        latest = end.rows / lately_s
+        return Coming(taken, latest, _came_since(end, taken), grown, reported=False)
+    newest = [_newest(one, units) for one in (first, before, end)]
     behind = [_behind(one, units) for one in (first, end)]
-    rate = (newest[1] - newest[0]) / passed_s
+    rate, latest = (newest[2] - newest[0]) / passed_s, (newest[2] - newest[1]) / lately_s
     if min(behind) < 0:
         return "the source's newest offset is less than what was read"
     grown = behind[1] + end.rows - behind[0] - first.rows
     waiting = behind[1] + _came_since(end, rate)
-    return Coming(rate, waiting, grown / passed_s, reported=True)
+    return Coming(rate, latest, waiting, grown / passed_s, reported=True)
 
 
 def limit(batches: Sequence[Batch]) -> float | None:

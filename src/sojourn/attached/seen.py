@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sojourn.attached.progress import Batch, coming
+from sojourn.attached.progress import Batch, Coming, coming
 from sojourn.attached.status import Executor, Job, StageRan
 from sojourn.confidence import half_width
 from sojourn.provisioning.rates import Rates
@@ -77,6 +77,7 @@ def rated(
         growth=max(0.0, found.growth),
         latency_s=latency_s,
         idle=idle,
+        latest=_risen(recent, found),
     )
     return rates, "", found.reported
 
@@ -88,6 +89,15 @@ def _pairs(batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
 def _latency_s(one: Batch, later: Batch) -> float:
     """Of rows that came while a batch was processed: half of that time, and the next batch."""
     return (later.time_s - one.time_s) / 2 + later.took_s
+
+
+def _risen(batches: Sequence[Batch], found: Coming) -> float | None:
+    """What came since the batch before the last, a second, if that is more than what came in all,
+    beyond the noise of the others and what as many rows may be off by chance."""
+    passed_s = batches[-1].time_s - batches[-2].time_s
+    chance = 2 * math.sqrt(found.latest / passed_s)
+    least = found.rate + max(chance, _noise(batches[:-1], found.rate))
+    return found.latest if found.latest > least else None
 
 
 def _noise(batches: Sequence[Batch], rate: float) -> float:

@@ -12,7 +12,8 @@ class Rates:
     difference of the two may be off by chance (half of its 95 % interval). `shed` were dropped a
     second, by seconds with a standard deviation of `spread`. `waiting` tuples wait at its end, and
     that number grows by `growth` a second. `latency_s` and the share of time for which machines are
-    `idle` are not always known."""
+    `idle` are not always known. `latest` is what came a second at the period's end, where that is
+    more than `input`, for sure."""
 
     time_s: float
     input: float
@@ -25,6 +26,7 @@ class Rates:
     latency_s: float | None = None
     idle: float | None = None
     machine: float | None = None
+    latest: float | None = None
 
     @property
     def total(self) -> float:
