@@ -122,10 +122,9 @@ class Driver:
 
     def retried(self, query: Any) -> int:
         """Tasks of a run that did not end well."""
-        jobs = DriverStatus(self.spark).jobs()
-        return sum(
-            int(job["numFailedTasks"]) for job in jobs if job.get("jobGroup") == str(query.runId)
-        )
+        status = DriverStatus(self.spark)
+        numbers = [job.number for job in st.jobs(status, str(query.runId))]
+        return sum(int(status.store.job(number).numFailedTasks()) for number in numbers)
 
     def attach(self, query: Any, name: str, **more: Any) -> Attached:
         """A query with Sojourn attached, and a short period."""

@@ -63,6 +63,38 @@ def test_the_rest_api_of_a_driver_is_enough_to_advise(driver: Beside) -> None:
     driver.run("driver.clear()")
 
 
+def test_the_driver_and_its_rest_api_say_the_same(driver: Beside) -> None:
+    told = driver.run("""
+        from sojourn.attached import status as st
+        from sojourn.attached.scaling import DriverStatus
+
+        query = driver.start(driver.given("same"), "same")
+        for number in range(3):
+            driver.give("same", number)
+            query.processAllAvailable()
+        driver.clear()
+        status, run = DriverStatus(driver.spark), str(query.runId)
+        jobs = st.jobs(status, run)
+        told = {
+            "run": run,
+            "jobs": repr(jobs),
+            "since": repr(st.jobs(status, run, jobs[-1].number)),
+            "stages": repr(st.ran(status, [number for job in jobs for number in job.stages])),
+            "executors": repr(st.executors(status)),
+            "forgotten": status.stage(1_000_000),
+            "address": driver.spark.sparkContext.uiWebUrl,
+        }
+    """)
+    rest = st.Rest(told["address"])
+    jobs = st.jobs(rest, told["run"])
+    assert len(jobs) >= 3
+    assert told["jobs"] == repr(jobs)
+    assert told["since"] == repr(jobs[-1:])
+    assert told["stages"] == repr(st.ran(rest, [n for job in jobs for n in job.stages]))
+    assert told["executors"] == repr(st.executors(rest))
+    assert told["forgotten"] is None
+
+
 def test_a_log_that_spark_wrote_by_default_tells_what_would_have_been_saved(
     driver: Beside, logs: Path
 ) -> None:

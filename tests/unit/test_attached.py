@@ -193,9 +193,10 @@ class Told:
         some = [{**EXECUTOR, "id": n, "completedTasks": self.tasks} for n in self.names]
         return [driver, *some, {**EXECUTOR, "id": "dead", "isActive": False}]
 
-    def jobs(self) -> Sequence[Mapping[str, Any]]:
+    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
         some = [JOB, {**JOB, "jobId": 6, "jobGroup": "other"}]
-        return some if self.running is None else [*some, self.running]
+        every = some if self.running is None else [*some, self.running]
+        return [job for job in every if job["jobId"] >= since]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         if number == 7:

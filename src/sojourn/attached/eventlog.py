@@ -39,9 +39,9 @@ class Logged:
             for of in self.there.values()
         ]
 
-    def jobs(self) -> Sequence[Mapping[str, Any]]:
-        """The last ones."""
-        return list(self.every.values())
+    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
+        """The last ones, but none of before that number."""
+        return [job for job in self.every.values() if job["jobId"] >= since]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         """The last attempt at it."""

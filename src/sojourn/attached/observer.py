@@ -28,6 +28,7 @@ class Observer:
         self.is_first = False  # the last one, after a time without rows
         self.ran: deque[Ran] = deque(maxlen=_RAN)
         self.looked = -1  # the last batch whose stages were looked at
+        self.later = 0  # jobs of later batches have at least this number
         self.before: dict[str, st.Executor] = {}
         self.changed_s = 0.0  # when executors were last seen to have come or gone
         self.quiet_s: float | None = None  # since when no batch was done
@@ -101,7 +102,7 @@ class Observer:
         if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
         last, model = self.batches[-1], self._fitted(trigger_s)
-        found = st.under_way(self.status, last.run, last.end_s)
+        found = st.under_way(self.status, last.run, last.end_s, self.later)
         if model is None or found is None or self.changed_s > found.begun_s:
             return seen
         slots = seen.executors * seen.slots
@@ -148,7 +149,7 @@ class Observer:
         how long batches take."""
         slots = sum(e.slots for e in executors.values())
         fresh = [one for one in recent if one.number > self.looked and one.rows > 0]
-        jobs = st.jobs(self.status, recent[-1].run) if fresh else []
+        jobs = st.jobs(self.status, recent[-1].run, self.later) if fresh else []
         found: list[st.StageRan] = []
         for one in fresh[-_LOOKED_AT:]:
             stages = self._stages(one, jobs)
@@ -157,4 +158,6 @@ class Observer:
                 self.ran.append(as_ran(one, stages, slots))
         if fresh:
             self.looked = fresh[-1].number
+            done = [job.number for one in fresh for job in jobs_of(one, jobs)]
+            self.later = max(done, default=self.later - 1) + 1
         return found

@@ -54,13 +54,13 @@ class StageRan:
 
 
 class Status(Protocol):
-    """Where all this comes from. Every answer is JSON as of Spark's REST API."""
+    """Where all this comes from. Every answer has fields of Spark's REST API, under their names."""
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         """Those that are there."""
 
-    def jobs(self) -> Sequence[Mapping[str, Any]]:
-        """The last ones."""
+    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
+        """The last ones, but none of before that number."""
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         """One of them, with what it did by executor; None if Spark has forgotten it."""
@@ -83,10 +83,10 @@ def executors(status: Status) -> dict[str, Executor]:
     return found
 
 
-def jobs(status: Status, group: str) -> list[Job]:
-    """Those of a run of a query, the oldest first."""
+def jobs(status: Status, group: str, since: int = 0) -> list[Job]:
+    """Those of a run of a query, the oldest first, but none of before that number."""
     found = []
-    for of in status.jobs():
+    for of in status.jobs(since):
         if of.get("jobGroup") == group:
             begun = seconds(of.get("submissionTime"))
             ended = seconds(of.get("completionTime"))
@@ -132,9 +132,10 @@ class UnderWay:
         return max(0, self.tasks - self.done - slots)
 
 
-def under_way(status: Status, group: str, since_s: float) -> UnderWay | None:
-    """The batch of a run that began after some time and is at work; None if no job of it runs."""
-    some = [job for job in jobs(status, group) if job.begun_s >= since_s]
+def under_way(status: Status, group: str, since_s: float, since: int = 0) -> UnderWay | None:
+    """The batch of a run that began after some time and is at work, none of whose jobs has a number
+    before that; None if no job of it runs."""
+    some = [job for job in jobs(status, group, since) if job.begun_s >= since_s]
     if not some or some[-1].ended_s is not None:
         return None
     tasks = done = 0
@@ -176,9 +177,9 @@ class Rest:
         """Those that are there."""
         return list(self._get(f"/{self.application}/executors"))
 
-    def jobs(self) -> Sequence[Mapping[str, Any]]:
-        """The last ones."""
-        return list(self._get(f"/{self.application}/jobs"))
+    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
+        """The last ones, but none of before that number."""
+        return [job for job in self._get(f"/{self.application}/jobs") if job["jobId"] >= since]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         """The last attempt at it. What executors did comes with details, of which there would be
