@@ -41,7 +41,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,8 @@ def below(pid: int) -> list[int]:
     found = [pid]
     for one in found:
         for task in Path(f"/proc/{one}/task").iterdir():
-            found += map(int, (task / "children").read_text(encoding="utf-8").split())
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+                found += map(int, (task / "children").read_text(encoding="utf-8").split())
     return [
         one for one in found if b"spark.deploy" not in Path(f"/proc/{one}/cmdline").read_bytes()
     ]
