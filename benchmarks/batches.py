@@ -207,8 +207,9 @@ def cpu_s(pids: list[int]) -> float:
     """CPU time of processes and of those they waited for."""
     total = 0
     for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-        total += sum(int(n) for n in fields[11:15])
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+            total += sum(int(n) for n in line.rsplit(")", 1)[1].split()[11:15])
     return total / os.sysconf("SC_CLK_TCK")
 
 
@@ -216,12 +217,17 @@ def below(pid: int) -> list[int]:
     """A process and all below it, but for Spark's master and workers."""
     found = [pid]
     for one in found:
-        for task in Path(f"/proc/{one}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            for task in Path(f"/proc/{one}/task").iterdir():
                 found += map(int, (task / "children").read_text(encoding="utf-8").split())
-    return [
-        one for one in found if b"spark.deploy" not in Path(f"/proc/{one}/cmdline").read_bytes()
-    ]
+    return [one for one in found if not is_of_cluster(one)]
+
+
+def is_of_cluster(pid: int) -> bool:
+    """Whether a process is Spark's master or one of its workers."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return b"spark.deploy" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def attaching(_kind: str, quick: bool) -> dict[str, Any]:

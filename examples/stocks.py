@@ -3,7 +3,7 @@ is not keyed, so each of its workers gets an equal share of all trades and passe
 those; the second merges them.
 
     python examples/stocks.py [--count 20000] [--rate 5000] [--shed-after 0.2] [--out out/stocks]
-    python examples/stocks.py --plain [--count 20000]
+    python examples/stocks.py --plain [--count 20000] [--master spark://…]
 
     trades ─→ maxima ─→ merge ─→ out
           └─→ kept
@@ -11,8 +11,9 @@ those; the second merges them.
 With --shed-after, trades that are so many seconds late are shed. What was kept is written as well,
 so that the maxima can be held against it.
 
-With --plain, the same as a Structured Streaming query, to which `sojourn.attach` could be attached
-on a cluster. Trades are made up: 1000 symbols, and prices that wander.
+With --plain, the same as a Structured Streaming query on a local Spark, or on that of --master; on
+a cluster, `sojourn.attach` can look after such a query. Trades are made up: 1000 symbols, and
+prices that wander.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import sojourn as sj
 
 SYMBOLS = 1000
 RATE = 5000.0  # trades a second of their own time
+KEPT_S = 60  # seconds of that time for which a price is remembered
 Trade = tuple[float, int, float]  # its time, its symbol, its price
 Best = tuple[int, int, float]  # a second, a symbol, the highest price
 
@@ -65,6 +67,7 @@ class Merge(sj.Operator):
         if price <= self.state.get((second, symbol), 0.0):
             return []
         self.state[second, symbol] = price
+        self.state.pop((second - KEPT_S, symbol), None)
         return [best]
 
 
@@ -112,13 +115,13 @@ def sequentially(trades: Iterable[Trade]) -> dict[tuple[int, int], float]:
     return best
 
 
-def plain(count: int) -> dict[tuple[int, int], float]:
+def plain(count: int, master: str) -> dict[tuple[int, int], float]:
     """The same as a plain query: trades from files, maxima in memory."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master(master)
         .config("spark.sql.shuffle.partitions", 2)
         .config("spark.ui.enabled", "false")
         .getOrCreate()
@@ -145,9 +148,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--rate", type=float, help="trades a second; as fast as they go without")
     parser.add_argument("--shed-after", type=float, help="seconds after which late trades are shed")
-    parser.add_argument("--out", default="out/stocks", help="directory for what comes out")
+    parser.add_argument("--out", help="directory for what comes out; out/stocks without")
     parser.add_argument("--plain", action="store_true", help="as a Structured Streaming query")
+    parser.add_argument("--master", help="where the plain query runs; local[2] without")
     options = parser.parse_args()
+    if options.plain and any((options.rate, options.shed_after, options.out)):
+        parser.error("--plain takes --count and --master only; leave the others out")
+    if options.master and not options.plain:
+        parser.error("--master goes with --plain; leave it out")
+    options.out = options.out or "out/stocks"
     if options.count < 1:
         parser.error(f"--count must be at least 1; got {options.count}")
     if options.rate is not None and not options.rate > 0:
@@ -160,7 +169,7 @@ def main() -> None:
         parser.error(f"--shed-after must be above 0 and needs --rate; got {options.shed_after:g}")
     kept = None if options.shed_after is None else f"{options.out}-kept"
     if options.plain:
-        best = plain(options.count)
+        best = plain(options.count, options.master or "local[2]")
     else:
         try:
             made = topology(options.count, options.rate, options.out, options.shed_after, kept)

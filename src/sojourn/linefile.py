@@ -47,7 +47,12 @@ class LineFile:
         except OSError as error:
             raise InputError(f"{path}: cannot be written: {error.strerror}") from None
         self.empty = True
-        self._write(first)
+        try:
+            self._write(first)
+        except OSError:
+            self.file.close()
+            path.unlink()  # so that it can be begun again
+            raise
 
     def append(self, line: bytes) -> None:
         """Write a line, and begin a new file before that if this one is large."""

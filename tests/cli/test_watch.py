@@ -31,3 +31,11 @@ def test_several_queries_are_listed_and_nothing_else_is_said(run: Run, tmp_path:
     assert ended.err.startswith("error: --query: must be given where there are several queries")
     assert ended.err.endswith("there are query, another\n")
     assert run("watch", "--event-log", path, "--period", "5s", "--query", "query").code == 0
+
+
+def test_a_number_of_periods_goes_with_a_query_that_runs(run: Run, tmp_path: Path) -> None:
+    path = packed(tmp_path / "app.zstd", logged(20, 2))
+    ended = run("watch", "--event-log", path, "--periods", "3")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("error: --periods goes with --app; got 3 with --event-log")
+    assert run("watch", "--app", "http://localhost:1", "--periods", "0").code == 2

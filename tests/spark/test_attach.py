@@ -217,8 +217,7 @@ def test_an_executor_that_dies_at_work_is_replaced_and_not_asked_for_again(
         query.processAllAvailable()
         attached.stop()
         query.stop()
-        failed = sum(job["numFailedTasks"] for job in attached.status.jobs()
-                     if job.get("jobGroup") == str(query.runId))
+        failed = driver.retried(query)
         told = [driver.kept("killed"), failed, sorted(st.executors(attached.status))]
     """)
     kept, failed, executors = told

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -196,7 +197,7 @@ class Told:
     def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
         some = [JOB, {**JOB, "jobId": 6, "jobGroup": "other"}]
         every = some if self.running is None else [*some, self.running]
-        return [job for job in every if job["jobId"] >= since]
+        return [job for job in every if int(str(job["jobId"])) >= since]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         if number == 7:
@@ -297,8 +298,9 @@ def test_the_model_finds_the_fewest_executors_for_a_latency() -> None:
     more = decided(seen(500), Memory(), WISH)
     assert more.executors is not None
     assert more.executors > 1
-    assert more.expected is not None
-    assert more.expected.worst_s <= 0.85 * 2.0
+    steady = QUERY.steady(500, more.executors)
+    assert steady is not None
+    assert steady.worst_s <= 0.85 * 2.0
     fewer = QUERY.steady(500, more.executors - 1)
     assert (
         fewer is None
@@ -338,6 +340,100 @@ def test_fewer_executors_only_once_they_would_have_done_for_a_while() -> None:
     assert found.executors == 1
 
 
+def test_time_in_which_nothing_is_known_is_no_time_in_which_fewer_would_do() -> None:
+    memory = decided(seen(100, 4, 0.0), Memory(), WISH).memory
+    blind = Seen(300.0, 4, 1, 4, None, "no batch was done for 300 s")
+    memory = decided(blind, memory, WISH).memory
+    found = decided(seen(100, 4, 330.0), memory, WISH)
+    assert found.executors is None
+    assert "1 would do for 30 s so far" in found.why
+    assert decided(seen(100, 4, 360.0), found.memory, WISH).executors == 1
+
+
+def test_what_a_batch_at_work_needs_is_not_given_back() -> None:
+    needed = decided(seen(400), Memory(), WISH).executors
+    assert needed == 2
+    memory = decided(seen(100, 4, 0.0), Memory(), WISH).memory
+    memory = decided(seen(400, 4, 30.0, at_least=True), memory, WISH).memory
+    memory = decided(seen(100, 4, 60.0), memory, WISH).memory
+    assert decided(seen(100, 4, 90.0), memory, WISH).executors == needed
+    more = decided(seen(2000, 4, 30.0, at_least=True), memory, WISH)
+    assert more.memory.low_since_s is None
+
+
+def test_a_number_that_the_user_bounds_is_told_with_what_it_misses() -> None:
+    assert decided(seen(500), Memory(), replace(WISH, most=1)).why.endswith(
+        "1 are allowed, which do not keep up"
+    )
+    late = decided(seen(100), Memory(), replace(WISH, most=1, max_latency_s=0.4)).why
+    assert "1 are allowed, with which rows take" in late
+    assert decided(seen(100), Memory(), replace(WISH, least=4)).why.endswith(
+        "at least 4 are wished for"
+    )
+
+
+def test_what_comes_is_remembered_once_a_period() -> None:
+    memory = Memory()
+    for second in range(0, 200, 2):
+        memory = decided(seen(100 + second, time_s=float(second)), memory, WISH).memory
+    times = [at_s for at_s, _ in memory.known.inputs]
+    assert len(times) == 5
+    assert all(b - a >= WISH.options.period_s - 2 for a, b in itertools.pairwise(times[:-1]))
+
+
+def test_where_rows_are_little_of_a_batch_its_time_says_nothing_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    status = Told()
+    observer = Observer(status)
+    there = st.executors(status)
+    observer.before = there
+    for one in behind(6):
+        observer.add(one)
+    blind = observer.seen(one.end_s + 9, one.end_s, there, None)
+    begun = datetime.fromtimestamp(one.end_s + 1, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
+    status.running = {**JOB, "jobId": 9, "submissionTime": begun, "completionTime": None,
+                      "stageIds": [7]}  # fmt: skip
+    assert observer.at_work(blind, 0.0).at_least
+    flat = replace(QUERY, stages=tuple(replace(s, row_s=0.0) for s in QUERY.stages))
+    monkeypatch.setattr(observer, "_fitted", lambda _: flat)
+    assert observer.at_work(blind, 0.0) == blind
+
+
+def test_rates_that_make_no_sense_replace_none_and_are_not_in_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound, odd = seen(100), seen(math.nan)
+    assert Attached._newer(sound, odd) is sound
+    found, *_ = attached(tmp_path)
+    monkeypatch.setattr(found.observer, "seen", lambda *_: odd)
+    period = found.tick()
+    assert period.seen.rates is None
+    assert period.decision.why == "the rates make no sense"
+    assert found.path is not None
+    assert [one.seen for one in journal.read(found.path)[1]] == [period.seen]
+
+
+def test_a_journal_that_cannot_be_begun_is_told_of_and_decisions_go_on(tmp_path: Path) -> None:
+    found, *_ = attached(tmp_path)
+    assert found.path is not None
+    found.path.write_text("somebody else's")
+    for number in range(6):
+        assert found._try()
+        assert found.failures == 0
+        assert len(found.periods) == number + 1
+    assert "the journal lacks period 5: " in found.periods[-1].note
+    assert found.path.read_text() == "somebody else's"
+
+
+def test_a_clock_that_is_set_back_puts_nothing_off(tmp_path: Path) -> None:
+    found, _, _, clock = attached(tmp_path)
+    clock.now_s -= 3600.0
+    found._by_clock()
+    assert found._due_s() == clock.now_s + 5.0
+    assert found.tick().note == "the clock was set back by 3600 s"
+
+
 def test_bad_data_is_no_reason_to_act() -> None:
     blind = Seen(0, 2, 1, 2, None, "no batch was done for 30 s")
     found = decided(blind, Memory(), WISH)
@@ -368,7 +464,7 @@ def test_a_batch_at_work_can_ask_for_more_executors_and_never_for_fewer() -> Non
     assert found.why.startswith(
         "a batch is at work for 9 s, and 3 of its tasks wait: at least 500 rows/s"
     )
-    assert found.memory == Memory()  # a bound is no rate to remember
+    assert found.memory == Memory(time_s=0.0)  # a bound is no rate to remember
     assert decided(replace(at_work, asked=8), Memory(), WISH).executors is None
     few = decided(seen(1, 4, at_least=True), Memory(), replace(WISH, quiet_s=0))
     assert few.executors is None
@@ -838,7 +934,7 @@ def test_a_journal_that_is_none_is_refused(tmp_path: Path) -> None:
 def test_a_decision_without_a_model_goes_by_rates() -> None:
     found = decided(seen(100, batches=None), Memory(), WISH)
     assert found == decided(seen(100, batches=None), Memory(), replace(WISH, policy="mended"))
-    assert found.expected is None
+    assert "batches of" not in found.why
 
 
 def test_a_trigger_without_rows_tells_from_when_on_what_comes_counts(tmp_path: Path) -> None:
@@ -934,6 +1030,19 @@ def test_a_batch_at_work_with_more_tasks_than_usual_may_have_as_many_executors()
     assert QUERY.of_tasks(2) is QUERY
     at_work = seen(1e5, batches=wide, at_least=True, why="a batch is at work")
     assert decided(at_work, Memory(), WISH).executors == 50
+
+
+def test_a_time_without_rows_counts_for_nothing_also_within_a_period(tmp_path: Path) -> None:
+    found, _, _, clock = attached(tmp_path)
+    began_s = clock.now_s
+    hear(found, overloaded(0, 3))
+    found.heard.put(Idle("query", "run", began_s + 600))
+    hear(found, [told(3, 610.0, 0.9, 1000, 1180, 1180, 180)])
+    hear(found, [told(4, 611.0, 0.9, 100, 1280, 1280, 1180)])
+    clock.now_s = began_s + 612
+    rates = found.tick().seen.rates
+    assert rates is not None
+    assert rates.input == pytest.approx(100)
 
 
 def test_what_cannot_be_read_or_written_is_told_and_nothing_ends(

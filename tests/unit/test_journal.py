@@ -14,7 +14,7 @@ from sojourn.control.journal import WARM_UP, Journal, read_journal, replay
 from sojourn.control.loop import ControlLoop
 from sojourn.control.negotiator import Negotiator
 from sojourn.errors import InputError
-from sojourn.linefile import MAX_BYTES, MAX_PARTS, check_new
+from sojourn.linefile import MAX_BYTES, MAX_PARTS, LineFile, check_new
 from sojourn.settings import ControlSettings
 
 
@@ -160,3 +160,18 @@ def test_files_of_another_run_are_not_mixed_in(tmp_path: Path) -> None:
         InputError, match=r"jsonl.2: must be a journal of the same topology .*; move it away"
     ):
         read_journal(path)
+
+
+def test_a_journal_whose_first_line_cannot_be_written_can_be_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_self: LineFile, _line: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    path = tmp_path / "j.jsonl"
+    monkeypatch.setattr(LineFile, "_write", full)
+    with pytest.raises(OSError, match="No space left"):
+        LineFile(path, b"first\n")
+    monkeypatch.undo()
+    LineFile(path, b"first\n").close()
+    assert path.read_bytes() == b"first\n"

@@ -183,6 +183,13 @@ def test_provision_waits_for_its_period_and_stays_within_the_machines_allowed() 
     assert bench.records[-1].capacity == 12
 
 
+def test_a_period_of_more_intervals_than_are_kept_otherwise_ends_all_the_same() -> None:
+    bench = Bench(((1.0, 2 * BUSY),), 1, shed=0.5, policy="provision", provision_s=150.0)
+    bench.run(320.0)
+    assert max(r.decision.needed or 0 for r in bench.records if r.time_s < 149.0) <= 6
+    assert max(r.decision.needed or 0 for r in bench.records) > 6
+
+
 def test_where_rates_have_no_noise_both_forms_keep_one_machine() -> None:
     needed = {}
     for form in ("printed", "mended"):

@@ -3,11 +3,14 @@
 import itertools
 import math
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from sojourn.control.policies.provision import rates_of
 from sojourn.errors import InputError
 from sojourn.provisioning.kinds import (
     Kind,
@@ -280,3 +283,26 @@ def test_machines_that_are_busy_with_nothing_teach_nothing() -> None:
     found = mended(rates, Known(), options=Options(idle=True))
     assert found.known.max_rate is None
     assert mended(rates, found.known, options=Options(idle=True)).machines == 2
+
+
+def measured(time_s: float, backlog_s: float) -> Any:
+    return SimpleNamespace(
+        time_s=time_s, interval_s=1.0, external_rate=100.0, shed=0.0, backlog_s=backlog_s,
+        operators={},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("since_s", "count"), [(0.0, 5), (4.0, 1), (-1.0, 6)])
+def test_growth_counts_from_the_end_of_the_period_before(since_s: float, count: int) -> None:
+    past = tuple(measured(float(n), 0.2 * n) for n in range(6))
+    situation: Any = SimpleNamespace(
+        past=past, wanted=(), smooth=SimpleNamespace(operators={}), metric=None, now_s=5.0
+    )
+    assert len([m for m in past if m.time_s > since_s]) == count
+    assert rates_of(situation, 1, since_s).growth == pytest.approx(20.0)
+
+
+def test_what_is_known_follows_a_clock_that_is_set_back() -> None:
+    known = Known(inputs=((5.0, 1.0), (6.0, 2.0)), slots=(4, 5.5), begun_s=1.0)
+    assert known.moved(-1.0) == Known(inputs=((4.0, 1.0), (5.0, 2.0)), slots=(4, 4.5), begun_s=0.0)
+    assert Known().moved(-1.0) == Known()

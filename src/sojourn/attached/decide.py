@@ -88,36 +88,47 @@ def _check_option(name: str, value: object) -> None:
 @dataclass(frozen=True)
 class Memory:
     """What is kept from period to period of a run: what provisioning knows, since when fewer
-    executors would do, and the most that were needed in that time."""
+    executors would do (later by the time in which that was not known), the most that were needed in
+    that time, and when the last decision was."""
 
     known: Known = field(default_factory=Known)
     low_since_s: float | None = None
     low_most: int = 0
     run: str = ""
+    time_s: float | None = None
+
+    def unseen(self, now_s: float) -> "Memory":
+        """After a time in which nobody knew how many executors would do."""
+        if self.low_since_s is None or self.time_s is None:
+            return self
+        return replace(self, low_since_s=self.low_since_s + max(0.0, now_s - self.time_s))
 
 
 @dataclass(frozen=True)
 class Decision:
-    """So many executors, and why. No number: nothing changes. `expected` is what the model says of
-    batches then."""
+    """So many executors, and why. No number: nothing changes."""
 
     executors: int | None
     why: str
     memory: Memory
-    expected: Steady | None = None
 
 
 def decided(seen: Seen, memory: Memory, wish: Wish) -> Decision:
     """What to do after a period. What another run has shown is forgotten."""
     if seen.run != memory.run:
         memory = Memory(run=seen.run)
-    if seen.rates is None:
-        return _bounded(seen, memory, wish)
+    found = _found(seen, memory, wish)
+    return replace(found, memory=replace(found.memory, time_s=seen.time_s))
+
+
+def _found(seen: Seen, memory: Memory, wish: Wish) -> Decision:
     rates = seen.rates
+    if rates is None:
+        return _bounded(seen, memory.unseen(seen.time_s), wish)
     if not rates.is_sound:
-        return Decision(None, "the rates make no sense", memory)
+        return Decision(None, "the rates make no sense", memory.unseen(seen.time_s))
     if seen.at_least:
-        return _more(seen, rates, memory, wish)
+        return _more(seen, rates, memory.unseen(seen.time_s), wish)
     if wish.policy == "printed":
         proposal = printed(rates, memory.known)
         found = Decision(proposal.machines, proposal.why, replace(memory, known=proposal.known))
@@ -140,15 +151,18 @@ def _bounded(seen: Seen, memory: Memory, wish: Wish) -> Decision:
 
 
 def _more(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
-    """While a batch is at work: more executors, if what came for sure needs more. Only the model
-    can tell; rates need batches that are done."""
-    nothing = Decision(None, seen.why, memory)
+    """While a batch is at work: more executors, if what came for sure needs more. Fewer than that
+    will not do later either. Only the model can tell; rates need batches that are done."""
     if wish.policy != "model":
-        return nothing
+        return Decision(None, seen.why, memory)
     found = _within(_modelled(seen, rates, memory, wish), seen, wish)
-    if found.executors is None or found.executors <= max(seen.asked, seen.executors):
-        return nothing
-    kept = replace(memory, low_since_s=None, low_most=0)
+    least = found.executors or 0
+    if least < seen.asked:
+        kept = replace(memory, low_most=max(memory.low_most, least))
+    else:
+        kept = replace(memory, low_since_s=None, low_most=0)
+    if least <= max(seen.asked, seen.executors):
+        return Decision(None, seen.why, kept)
     return replace(found, why=f"{seen.why}: at least {found.why}", memory=kept)
 
 
@@ -160,7 +174,7 @@ def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:
     if seen.batches is not None and count > (useful := useful_executors(seen)):
         count, why = useful, f"{why}; more than {useful} would have no task"
     if wish.most is not None and count > wish.most:
-        count, why = wish.most, f"{why}; {wish.most} are allowed"
+        count, why = wish.most, f"{why}; {wish.most} are allowed{_misses(wish.most, seen, wish)}"
     if seen.until_s is not None:
         holds = math.ceil(seen.held / max(1, seen.slots))
         if holds > count:
@@ -170,7 +184,21 @@ def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:
         why = (
             f"{why}; in effect with the next batch, in {max(0.0, seen.until_s - seen.time_s):.0f} s"
         )
-    return replace(found, executors=max(wish.least, count), why=why)
+    if count < wish.least:
+        count, why = wish.least, f"{why}; at least {wish.least} are wished for"
+    return replace(found, executors=count, why=why)
+
+
+def _misses(count: int, seen: Seen, wish: Wish) -> str:
+    """What so many executors do not keep, in words, as far as the model of batches can tell."""
+    if seen.batches is None or seen.rates is None:
+        return ""
+    steady = seen.batches.steady(seen.rates.input, count * seen.slots)
+    if steady is None:
+        return ", which do not keep up"
+    if wish.max_latency_s is not None and steady.worst_s > wish.max_latency_s:
+        return f", with which rows take {steady.worst_s:.3g} s at most"
+    return ""
 
 
 def useful_executors(seen: Seen) -> int:
@@ -200,7 +228,10 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
     """The fewest executors whose batches keep the latency, or keep up with something to spare."""
     batches, options = seen.batches, wish.options
     assert batches is not None
-    inputs = (*memory.known.inputs, (rates.time_s, rates.input))[-5:]
+    inputs = memory.known.inputs
+    if len(inputs) > 1 and rates.time_s - inputs[-2][0] < options.period_s:
+        inputs = inputs[:-1]  # it decided between two periods
+    inputs = (*inputs, (rates.time_s, rates.input))[-5:]
     memory = replace(memory, known=replace(memory.known, inputs=inputs))
     load, words = rates.input, f"{format_rate(rates.input)} rows/s come"
     if rates.latest is not None and rates.latest > load:
@@ -220,14 +251,14 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
             continue
         if target_s is None or _longest_s(seen, steady, load, count, options) <= target_s:
             told = f"batches of {steady.batch_s:.3g} s, rows take {steady.worst_s:.3g} s at most"
-            return Decision(count, f"{words}: {told}", memory, steady)
+            return Decision(count, f"{words}: {told}", memory)
     limit = "" if target_s is None else f" within {wish.max_latency_s:.3g} s"
     why = f"{words}, which no number of executors carries{limit}"
     if batches.max_rows is not None:
         why = f"{why}; batches are limited to {format_rate(batches.max_rows)} rows"
     best = batches.capacity(most * seen.slots)
     count = next(n for n in range(1, most + 1) if batches.capacity(n * seen.slots) >= best)
-    return Decision(count, why, memory, batches.steady(load, count * seen.slots))
+    return Decision(count, why, memory)
 
 
 def _longest_s(seen: Seen, steady: Steady, load: float, count: int, options: Options) -> float:

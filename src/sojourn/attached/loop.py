@@ -170,6 +170,7 @@ class Attached:
         began_s = time.thread_time()
         try:
             while not self.ended.is_set():
+                self._by_clock()
                 left_s = self._due_s() - self.clock()
                 if left_s > 0:
                     try:
@@ -188,6 +189,15 @@ class Attached:
         finally:
             self.busy_s += time.thread_time() - began_s
             self._let_go()
+
+    def _by_clock(self) -> None:
+        """A clock that was set back puts off nothing."""
+        if (now_s := self.clock()) < self.ticked_s:
+            seconds = now_s - self.ticked_s
+            self.news.append(f"the clock was set back by {-seconds:.0f} s")
+            known = self.memory.known.moved(seconds)
+            self.memory = replace(self.memory, known=known, low_since_s=None, low_most=0)
+            self.ticked_s = now_s
 
     def _try(self) -> bool:
         """Decide. What fails once may work the next time; it is told then. Returns False if Spark
@@ -303,6 +313,8 @@ class Attached:
                 seen = self.observer.at_work(seen, trigger_s)
         elif self.wish.policy == "model":
             seen = self._newer(seen, self.observer.at_work(seen, trigger_s))
+        if seen.rates is not None and not seen.rates.is_sound:
+            seen = replace(seen, rates=None, why="the rates make no sense")
         memory = self.memory
         decision = decided(seen, memory, self.wish)
         self.memory = decision.memory
@@ -323,9 +335,9 @@ class Attached:
     def _newer(seen: Seen, at_work: Seen) -> Seen:
         """The batch at work, if it shows that more comes than those before have shown."""
         assert seen.rates is not None
-        if at_work.rates is None or at_work.rates.input <= max(
-            seen.rates.input, seen.rates.latest or 0.0
-        ):
+        if at_work.rates is None or not at_work.rates.is_sound:
+            return seen
+        if at_work.rates.input <= max(seen.rates.input, seen.rates.latest or 0.0):
             return seen
         return at_work
 
@@ -348,7 +360,7 @@ class Attached:
                 self.journal = Journal(self.path, self.query, self.wish)
             if self.journal is not None:
                 self.journal(period)
-        except OSError as error:
+        except (OSError, InputError) as error:
             self.news.append(f"the journal lacks period {period.number}: {error}")
             _log.warning("sojourn.attach: %s", self.news[-1])
 

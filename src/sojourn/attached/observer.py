@@ -15,6 +15,7 @@ from sojourn.queueing.batches import Batches, Ran, fitted
 _BATCHES = 500  # remembered
 _RAN = 50  # batches that the model is fitted to
 _LOOKED_AT = 10  # batches of a period whose stages are looked at
+_BY_ROWS = 0.1  # of a batch's time: if its rows take less, how long it takes says nothing of them
 _LEAST_S = 0.1  # in which what a batch at work has may have come
 
 
@@ -42,8 +43,8 @@ class Observer:
             self.ran.clear()
             self.looked, self.fresh = -1, 0
         self.batches.append(one)
-        self.is_first = self.idle_s is not None and not self.fresh
-        self.fresh += not self.is_first
+        self.is_first = self.idle_s is not None
+        self.fresh = 0 if self.is_first else self.fresh + 1
         self.quiet_s, self.idle_s = one.end_s, None
 
     def idle(self, run: str, time_s: float) -> None:
@@ -98,7 +99,8 @@ class Observer:
         """What a batch shows that is at work, while tasks of it wait for slots. The others have
         at least as many rows as take until now, and those that wait as many each, once a task is
         done: before, all may be stuck. All came while the batch before was processed, or since, but
-        after a trigger without rows. If executors came or went meanwhile, nothing can be told."""
+        after a trigger without rows. If executors came or went meanwhile, nothing can be told, nor
+        if rows are little of what batches take: then time says nothing of rows."""
         if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
         last, model = self.batches[-1], self._fitted(trigger_s)
@@ -111,6 +113,10 @@ class Observer:
             return seen
         model = model.of_tasks(found.tasks)
         lasts_s = seen.time_s - found.begun_s
+        usual = max(one.rows for one in self.batches)
+        whole_s = model.batch_s(usual, slots)
+        if whole_s - model.batch_s(0.0, slots) < _BY_ROWS * whole_s:
+            return seen
         done = model.rows_in(lasts_s, slots)
         waiting = done * wait / (found.tasks - wait) if found.done else 0.0
         since_s = max(last.time_s, self.idle_s or 0.0)

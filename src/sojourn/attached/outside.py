@@ -41,6 +41,8 @@ def advised(
             _add(observer, fresh)
             trigger_s = interval_s(observer.batches)
             seen = observer.seen(ticked_s, since_s, executors, None, trigger_s)
+            if seen.rates is None:
+                seen = observer.at_work(seen, trigger_s)
         except st.Unanswered as error:
             failed += 1
             if failed == _FAILURES:

@@ -31,7 +31,9 @@ def watch(
     ] = None,
     policy: Annotated[str, typer.Option(help="model, mended or printed.")] = "model",
     period: Annotated[str, typer.Option(help="Time between two pieces of advice.")] = "30s",
-    periods: Annotated[int | None, typer.Option(help="End after so many.")] = None,
+    periods: Annotated[
+        int | None, typer.Option(min=1, help="End after so many; with --app.")
+    ] = None,
     min_executors: Annotated[int, typer.Option(help="The fewest to advise.")] = 1,
     max_executors: Annotated[int | None, typer.Option(help="The most to advise.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
@@ -41,6 +43,8 @@ def watch(
 
     if (app is None) == (event_log is None):
         raise InputError("watch needs either --app or --event-log; give one of them")
+    if event_log is not None and periods is not None:
+        raise InputError(f"--periods goes with --app; got {periods} with --event-log; leave it out")
     limit_s = None if max_latency is None else parse_duration(max_latency, "--max-latency")
     period_s = parse_duration(period, "--period")
     wish = wished(policy, limit_s, min_executors, max_executors, period_s)

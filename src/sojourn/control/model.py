@@ -18,12 +18,19 @@ from sojourn.queueing.split import SplitStation
 from sojourn.queueing.station import Station
 from sojourn.settings import ControlSettings
 
-_KEPT = 120  # measures
+_KEPT = 120  # measures, or those of a period of the policy `provision`, if they are more
 _ALL = 0.95  # of the visits to a station that critical paths have: then they have all
 _HOT = 16  # shards that may stand out
 _IDLE_SERVICE_S = 1e-3  # service time of an operator that has had nothing to do yet
 _LIKE_POISSON = (0.75, 1.33)
 _MOST_SCV = 100.0  # higher measurements are not believed
+
+
+def _kept(settings: ControlSettings) -> int:
+    """Measures that are remembered."""
+    if settings.policy != "provision":
+        return _KEPT
+    return max(_KEPT, math.ceil(settings.provision_s / settings.interval_s) + 2)
 
 
 def modelled(
@@ -39,7 +46,7 @@ def modelled(
     if isinstance(found, NotReady):
         outlook = _idled(memory, now_s, settings) if found.idle else memory.outlook
         return Blind(now_s, None, memory.past, limits, memory, settings, outlook, pressures, found)
-    past = (*memory.past, found)[-_KEPT:]
+    past = (*memory.past, found)[-_kept(settings) :]
     told_s = [now_s - p.over_s for p in pressures if p.rate is not None]
     smooth = smoothed(past, settings, max(told_s, default=memory.risen_s))
     latest = replace(smooth, interval_s=found.interval_s, sojourn=recent(past, settings))

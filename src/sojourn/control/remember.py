@@ -236,4 +236,5 @@ def _by_clock(memory: Memory, now_s: float) -> Memory:
         idle_since_s=moved(memory.idle_since_s),
         rejected=tuple(replace(r, until_s=r.until_s + seconds) for r in memory.rejected),
         outlook=memory.outlook.moved(seconds),
+        known=memory.known.moved(seconds),
     )

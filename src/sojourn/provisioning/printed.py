@@ -3,6 +3,7 @@ is left over, no fewer before a first overload, one machine at least, and no dec
 process nothing."""
 
 import math
+from dataclasses import replace
 
 from sojourn.provisioning.rates import Known, Proposal, Rates
 from sojourn.units import format_rate
@@ -24,7 +25,7 @@ def printed(rates: Rates, known: Known) -> Proposal:
             f"{format_rate(extra)}/s more come than are processed, a machine processes "
             f"{format_rate(average)}/s"
         )
-        return Proposal(count + more, why, Known(max_rate=average))
+        return Proposal(count + more, why, replace(known, max_rate=average))
     if extra < 0 and known.max_rate:
         need = max(1, math.ceil(rates.input / known.max_rate))
         why = (

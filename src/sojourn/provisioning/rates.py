@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Known:
     """What is kept from period to period: the most that a machine processes a second, what came in
     the last periods and when, how long tuples take while nothing is short, and how many machines
     there should be. Where machines are of several kinds: how many of each there should be, and
-    since when so many slots are needed."""
+    since when so many slots are needed. `begun_s` is when the first period began."""
 
     max_rate: float | None = None
     inputs: tuple[tuple[float, float], ...] = ()
@@ -66,6 +66,16 @@ class Known:
     machines: int | None = None
     kinds: Mapping[str, int] = field(default_factory=dict)
     slots: tuple[int, float] | None = None
+    begun_s: float | None = None
+
+    def moved(self, seconds: float) -> "Known":
+        """The same by a clock that was set back."""
+        return replace(
+            self,
+            inputs=tuple((at_s + seconds, rate) for at_s, rate in self.inputs),
+            slots=None if self.slots is None else (self.slots[0], self.slots[1] + seconds),
+            begun_s=None if self.begun_s is None else self.begun_s + seconds,
+        )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,9 @@ def provision(s: Situation | Blind) -> Decision:
     if s.pressures:
         return Decision(Action.WAIT, f"{s.pressing}; but the policy waits for its period")
     known, settings, kinds = s.memory.known, s.settings, s.settings.provision_kinds
-    last_s = known.inputs[-1][0] if known.inputs else s.past[0].time_s
+    if known.begun_s is None:
+        known = replace(known, begun_s=s.past[0].time_s)
+    last_s = known.inputs[-1][0] if known.inputs else known.begun_s or 0.0
     left_s = last_s + settings.provision_s - s.now_s
     each = 1 if kinds else settings.machine_processors  # where kinds differ, slots are counted
     machines = max(1, math.ceil(s.total(s.current) / each))
@@ -37,7 +39,9 @@ def provision(s: Situation | Blind) -> Decision:
             found = changed(s, shared(room * each, s), there)
             return replace(found, needed=asked.processors, kinds=asked.kinds)
         words = f"the period ends in {left_s:.0f} s"
-        return Decision(Action.WAIT, words, needed=asked.processors if asked else None)
+        needed = asked.processors if asked else None
+        begun = known if s.memory.known.begun_s is None else None
+        return Decision(Action.WAIT, words, known=begun, needed=needed)
     rates = rates_of(s, machines, last_s)
     if settings.provision_form == "printed":
         proposal = printed(rates, known)
@@ -124,8 +128,10 @@ def rates_of(s: Situation, machines: int, since_s: float) -> Rates:
     seconds = math.fsum(m.interval_s for m in past)
     comes = math.fsum(m.external_rate * m.interval_s for m in past) / seconds
     shed = math.fsum(m.shed * m.interval_s for m in past) / seconds
-    lag = past[-1].backlog_s - past[0].backlog_s
-    growth = max(0.0, lag * comes / seconds) if len(past) > 1 else 0.0
+    earlier = s.past[: len(s.past) - len(past)]
+    first, lasts_s = (earlier[-1], seconds) if earlier else (past[0], seconds - past[0].interval_s)
+    lag = past[-1].backlog_s - first.backlog_s
+    growth = max(0.0, lag * comes / lasts_s) if lasts_s > 0 else 0.0
     processed = max(0.0, comes - shed - growth)
     there = [sum(m.operators[name].processors for name in s.wanted) for m in past]
     taken = math.fsum(n * m.interval_s for n, m in zip(there, past, strict=True)) / seconds
