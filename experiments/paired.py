@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from lab import INTERVAL_S, Lab, square_mean, work_off
 from shapes import Shape
@@ -161,7 +162,7 @@ def between(figure: Estimate, low: float, high: float) -> bool | None:
 def measure(lab: Lab, shape: Shape, allocations: Sequence[Mapping[str, int]]) -> list[Series]:
     """Each allocation under the same traffic."""
     if lab.engine == "spark":
-        return _in_turns(lab, shape, allocations)
+        return in_turns(lab, shape, allocations)
     seconds = _QUICK_S if lab.quick else SIMULATED_S
     return [simulated(shape, allocation, seconds, lab.seed) for allocation in allocations]
 
@@ -181,10 +182,16 @@ def simulated(shape: Shape, allocation: Mapping[str, int], seconds: float, seed:
     for number in range(1, PARTS + 1):
         engine.advance(seconds * (_SETTLE + number / PARTS))
         parts.append(part_of([engine.samples()]))
-    return _series(allocation, parts)
+    return series(allocation, parts)
 
 
-def _in_turns(lab: Lab, shape: Shape, allocations: Sequence[Mapping[str, int]]) -> list[Series]:
+def in_turns(
+    lab: Lab,
+    shape: Any,
+    allocations: Sequence[Mapping[str, int]],
+    seen: Callable[[Samples], object] = lambda _: None,
+) -> list[Series]:
+    """On Spark; `seen` is told of every interval that counts."""
     rounds = _QUICK_ROUNDS if lab.quick else _ROUNDS
     spell_s = lab.seconds(10, 120) / rounds
     turn_s = (1 + _SETTLE) * spell_s + _DRAIN_S
@@ -207,12 +214,13 @@ def _in_turns(lab: Lab, shape: Shape, allocations: Sequence[Mapping[str, int]]) 
                     for _ in range(max(1, round(spell_s / _HALVES / INTERVAL_S))):
                         let_pass(INTERVAL_S)
                         some.append(engine.samples())
+                        seen(some[-1])
                     parts.append(part_of(some))
                 has = {n: some[-1].vertices[n].processors for n in allocation}
                 if has != dict(allocation):
                     raise TopologyFailed(f"{dict(allocation)} did not come: it has {has}")
                 engine.resize(ample)
-    return [_series(a, parts) for a, parts in zip(allocations, found, strict=True)]
+    return [series(a, some) for a, some in zip(allocations, found, strict=True)]
 
 
 def part_of(samples: Sequence[Samples]) -> Part:
@@ -225,7 +233,8 @@ def part_of(samples: Sequence[Samples]) -> Part:
     )
 
 
-def _series(allocation: Mapping[str, int], parts: Sequence[Part]) -> Series:
+def series(allocation: Mapping[str, int], parts: Sequence[Part]) -> Series:
+    """Parts in which enough was done."""
     if any(part[0] < _LEAST_TREES for part in parts):
         raise TopologyFailed(
             f"{dict(allocation)}: fewer than {_LEAST_TREES} tuples were done in a part of the run"

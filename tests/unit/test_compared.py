@@ -300,7 +300,7 @@ def test_figures_are_drawn_and_kept(tmp_path: Any) -> None:
 def test_seconds_are_those_that_were_written_down() -> None:
     assert paired.SIMULATED_S == 1200.0
     with pytest.raises(sj.TopologyFailed, match="fewer than 5 tuples"):
-        paired._series({"a": 1}, [(3, 1.0, 1.0)])
+        paired.series({"a": 1}, [(3, 1.0, 1.0)])
     assert Lab("simulator", quick=True).seed_of("rates") != Lab("simulator", True, 1).seed_of(
         "rates"
     )
