@@ -125,8 +125,8 @@ def test_figure_10_fails_where_it_follows_the_basic_one() -> None:
     assert found[3:5] == [False, False]
 
 
-def test_figure_10_fails_where_models_pick_others_and_frames_come_evenly() -> None:
-    even = verdicts(lambda models: models["gigk"], seen=lambda rate: flows(rate, 0.1, 0.2, 1.0))
+def test_figure_10_fails_where_models_pick_others_and_parts_come_evenly() -> None:
+    even = verdicts(lambda models: models["gigk"], seen=lambda rate: flows(rate, 3.0, 3.0, 0.1))
     assert (even[0], even[2]) == (False, False)
 
 
