@@ -230,7 +230,9 @@ class Lab:
             settings,
             seconds,
             seed=shape.seed + self.seed,
-            machines=-(-sum(allocation.values()) // of_control.machine_processors),
+            machines=-(
+                -(sum(allocation.values()) + shape.reserved) // of_control.machine_processors
+            ),
             act_after_s=act_from_s,
         ).run(listeners=[lambda r: None if r.pressures else records.append(r)])
         return records

@@ -46,6 +46,7 @@ class Shape:
     feedback: frozenset[tuple[str, str]] = frozenset()
     mean_rates: Mapping[str, float] = field(default_factory=dict)  # where rates change all the time
     turn_s: float | None = None  # on Spark, all that comes does so again after so many seconds
+    reserved: int = 0  # processors of an operator that nobody sends anything
 
     @property
     def rate(self) -> float:
@@ -102,6 +103,8 @@ class Shape:
             made[name] = t.operator(name, code, *inputs, processors=allocation[name])
         last = list(self.service)[-1]
         t.sink("out", sj.sinks.call(_nothing), made[last])
+        if self.reserved:
+            t.operator("reserved", _none, made[last]["never"], executors=self.reserved)
         for sender, receiver in self.feedback:
             t.feedback(made[sender][receiver], made[receiver])
         return t
@@ -125,7 +128,10 @@ class Shape:
             gains = {f"{r}[{r}]": g for (s, r), g in self.gains.items() if s == name}
             if name == last:
                 gains["out"] = 0.0
+                gains |= {"reserved[never]": 0.0} if self.reserved else {}
             operators[name] = OperatorLoad(service, gains)
+        if self.reserved:
+            operators["reserved"] = OperatorLoad(Distribution("constant", 0.001))
         return Workload(operators, self.sources)
 
 
@@ -137,6 +143,10 @@ def _scv(distribution: Distribution) -> float:
 
 def _number(value: Any) -> Any:
     return value
+
+
+def _none(_value: Any) -> list[Any]:
+    return []
 
 
 def _nothing(_value: Any) -> None:
