@@ -50,6 +50,7 @@ class Coded(Shape):
 
     def topology(self, allocation: Mapping[str, int], sleep: bool) -> sj.Topology:  # noqa: ARG002
         module = example(self.app)
+        made: sj.Topology
         if self.app == "vld":
             made = module.topology(module.Settings(rate=self.steps))
         else:
