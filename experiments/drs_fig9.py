@@ -64,7 +64,7 @@ def shape(pattern: Pattern, minute_s: float = MINUTE_S) -> Shape:
     return Shape(
         "vld-9",
         {"frames": SourceLoad(steps, Distribution("uniform", 1.0))},
-        exponential(extract=0.212 / FASTER, match=0.096 / FASTER, aggregate=0.004 / FASTER),
+        exponential(extract=0.212 / FASTER, match=0.0985 / FASTER, aggregate=0.004 / FASTER),
         {("frames", "extract"): 1, ("extract", "match"): 4, ("match", "aggregate"): 1},
     )
 

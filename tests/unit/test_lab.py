@@ -257,9 +257,11 @@ def test_a_seed_gives_the_same_measurement_and_another_one_another() -> None:
     assert one == same != other
 
 
-def test_machines_come_in_the_simulator_once_changes_are_allowed() -> None:
+@pytest.mark.parametrize("policy", ["drs", "drs-2017"])
+def test_machines_come_in_the_simulator_once_changes_are_allowed(policy: str) -> None:
     bench = lab.Lab("simulator", quick=True)
     conf = ["measure.interval=10s", "change.quiet=10s", "machines.processors=5", "machines.most=5"]
+    conf.append(f"policy={policy}")
     start = {"extract": 8, "match": 8, "aggregate": 1}
     shape = shapes.vld(rate=15.0, scale=2.0)
     records = bench.on_machines(shape, start, conf, "550ms", 150.0, 60.0)
@@ -267,6 +269,20 @@ def test_machines_come_in_the_simulator_once_changes_are_allowed() -> None:
     assert {record.capacity for record in records if record.time_s < 60.0} == {20}
     assert not any(record.applied for record in records if record.time_s < 60.0)
     assert records[-1].capacity == 25
+
+
+def test_places_that_are_reserved_are_kept() -> None:
+    """By an operator that nobody sends anything; 17 = 4·5 - 3 and 22 = 5·5 - 3."""
+    bench = lab.Lab("simulator", quick=True)
+    shape = replace(shapes.vld(rate=14.2, scale=2.5), reserved=3)
+    conf = ["measure.interval=10s", "change.quiet=10s", "machines.processors=5", "machines.most=5"]
+    start = {"extract": 8, "match": 8, "aggregate": 1}
+    records = bench.on_machines(shape, start, [*conf, "policy=drs-2017"], "500ms", 200.0, 60.0)
+    assert {record.capacity for record in records if record.time_s < 60.0} == {20}
+    assert records[-1].capacity == 25
+    for record in records:
+        assert record.wanted["reserved"] == 3
+        assert sum(record.wanted.values()) <= (record.capacity or 0)
 
 
 def test_a_chain_computes_and_sleeps_for_its_times() -> None:
