@@ -70,9 +70,13 @@ def _nothing(_value: Any) -> None:
     """A result that nobody reads."""
 
 
-def coded(app: str, steps: tuple[tuple[float, float], ...] | None = None) -> Coded:
+def coded(
+    app: str,
+    steps: tuple[tuple[float, float], ...] | None = None,
+    mean_rate: float | None = None,
+) -> Coded:
     """An application at the rate that keeps as many processors busy as it should, or at others, in
-    steps of (seconds, frames a second)."""
+    steps of (seconds, frames a second). The first of these counts unless a mean is given."""
     calls = kept(app)
     times = 1 + TIMES[app]
     service = {
@@ -88,6 +92,6 @@ def coded(app: str, steps: tuple[tuple[float, float], ...] | None = None) -> Cod
     rate = BUSY[app] / sum(s.offered_load for s in alone.stations.values())
     told = steps or ((1.0, rate),)
     loads = {source: SourceLoad(told) for source in sources}
-    return Coded(
-        f"{app}-code", loads, service, {**entering, **gains}, feedback, app=app, steps=told
-    )
+    mean_rates = {} if mean_rate is None else dict.fromkeys(sources, mean_rate)
+    every = {**entering, **gains}
+    return Coded(f"{app}-code", loads, service, every, feedback, mean_rates, app=app, steps=told)

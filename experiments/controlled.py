@@ -5,7 +5,7 @@ papers' claims are judged by runs of the former, and the latter has claims of it
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab import Claim
 from paired import Estimate
@@ -110,6 +110,16 @@ def quotient(one: Estimate, other: Estimate) -> Estimate:
     value = one.value / other.value
     error = value * math.hypot(one.error / one.value, other.error / other.value)
     return Estimate(value, error, min(one.freedom, other.freedom))
+
+
+def tentative(claims: Sequence[Claim], quick: bool) -> list[Claim]:
+    """In quick runs, minutes have few tuples, and chance may have made what does not hold."""
+    return [
+        replace(claim, holds=None, why=f"too short to tell: {claim.why}")
+        if quick and claim.holds is False
+        else claim
+        for claim in claims
+    ]
 
 
 def decided(

@@ -136,6 +136,20 @@ def test_figure_10_is_not_decided_where_nobody_can_tell() -> None:
     assert None in found[3:5]
 
 
+def test_real_code_is_judged_by_what_the_extended_model_picks() -> None:
+    def verdict(pick_s: float, other_s: float, noise: float = 1e-4, pick: int = 0) -> bool | None:
+        some = [
+            series(drs_fig10.allocations()[pick], pick_s, noise=noise),
+            series(drs_fig10.allocations()[2], other_s, noise=noise),
+        ]
+        return drs_fig10._real(some, flows(5.0)).holds
+
+    assert verdict(1.0, 1.1) is True
+    assert verdict(1.0, 0.9) is False
+    assert verdict(1.0, 1.01, noise=0.5) is None
+    assert verdict(1.0, 1.1, pick=1) is None  # which it does not pick
+
+
 def test_models_agree_in_most_cases_or_do_not() -> None:
     def claims(agree: Any) -> list[bool | None]:
         return [claim.holds for claim in drs_fig10._agreeing(agree)]

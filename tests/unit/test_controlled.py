@@ -36,6 +36,15 @@ def test_minutes_are_those_in_which_a_change_takes_effect() -> None:
     assert controlled.run_of(records, ["extract"], 5).machines == (0, 0, 0, 0)
 
 
+def test_a_quick_run_does_not_say_that_something_does_not_hold() -> None:
+    runs = {"ExpA": (long_run((14,)), 0.5), "ExpB": (long_run((14,)), 1.0)}
+    full, quick = (icdcs_fig10.told_of({"drs-2017": runs}, 14, quick) for quick in (False, True))
+    assert False in [claim.holds for claim in full.claims]
+    for one, other in zip(full.claims, quick.claims, strict=True):
+        assert other.holds is (None if one.holds is False else one.holds)
+        assert ("too short to tell" in other.why) or one.holds is not False
+
+
 # figure 8
 
 BEST, ONE, OTHER = (10, 11, 1), (8, 12, 2), (11, 9, 2)
