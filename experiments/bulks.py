@@ -3,7 +3,6 @@ whose operators take the longer the more there are. On Spark its operators sleep
 is a queue with k servers after another, made for this, as the project's simulator draws times and
 parts independently. Both have the same frames, parts and times."""
 
-import functools
 import heapq
 import itertools
 import math
@@ -23,7 +22,6 @@ import sojourn as sj
 SECONDS = {"extract": 0.22, "match": 0.07, "aggregate": 0.002}  # mean times of a call
 MEAN, MOST = 4, 60  # parts of a frame
 _DRAWN = 4096
-_MIXED = 2**32
 
 
 @dataclass(frozen=True)
@@ -38,42 +36,44 @@ class Between(Turns):
         return [float(gap) for gap in gaps]
 
 
-@functools.cache
-def parts_drawn() -> tuple[int, ...]:
+def _parts_drawn() -> tuple[int, ...]:
     """Parts of frames: quiet scenes have one or two, busy ones many."""
     draw = np.random.default_rng(4)
     counts = 1 + draw.poisson(draw.gamma(0.6, (MEAN - 1) / 0.6, _DRAWN))
     return tuple(int(count) for count in np.minimum(counts, MOST))
 
 
-def parts_of(frame: int) -> int:
-    """How many a frame has."""
-    return parts_drawn()[mixed(frame, 17) % _DRAWN]
+def _units() -> dict[str, tuple[float, float]]:
+    """What the power of a frame's number of parts must be divided by, so that the mean time is as
+    it should be, and that power."""
+    return {
+        "extract": (statistics.fmean(PARTS), 1.0),
+        "match": (sum(n * math.sqrt(n) for n in PARTS) / sum(PARTS), 0.5),
+    }
 
 
-@functools.cache
-def _units(name: str) -> tuple[float, float]:
-    """What the part of a frame's number of parts in a time must be divided by, so that the mean is
-    as it should be."""
-    drawn = parts_drawn()
-    if name == "extract":
-        return statistics.fmean(drawn), 1.0
-    return sum(n * math.sqrt(n) for n in drawn) / sum(drawn), 0.5
-
-
-@functools.cache
 def _wavers() -> tuple[float, ...]:
     drawn = np.random.default_rng(5).gamma(10.0, 0.1, _DRAWN)
     return tuple(float(one) for one in drawn / drawn.mean())
 
 
+# Plain values, which go to workers with the code.
+PARTS, WAVERS = _parts_drawn(), _wavers()
+UNITS = _units()
+
+
+def parts_of(frame: int) -> int:
+    """How many a frame has."""
+    return PARTS[mixed(frame, 17) % _DRAWN]
+
+
 def seconds_of(name: str, frame: int, part: int = 0) -> float:
     """How long a call takes: extraction as the number of parts, and matching as its root, as parts
     of busy frames are fuller; both waver by a third."""
-    waver = _wavers()[mixed(frame * (MOST + 1) + part, zlib.crc32(name.encode())) % _DRAWN]
+    waver = WAVERS[mixed(frame * (MOST + 1) + part, zlib.crc32(name.encode())) % _DRAWN]
     if name == "aggregate":
         return SECONDS[name] * waver
-    unit, power = _units(name)
+    unit, power = UNITS[name]
     return float(SECONDS[name] * parts_of(frame) ** power / unit * waver)
 
 

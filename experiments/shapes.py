@@ -197,15 +197,17 @@ def mixed(value: int, salt: int) -> int:
 
 @dataclass(frozen=True)
 class Turns(sj.sources.Pace):
-    """A pace that begins anew after so many seconds."""
+    """A pace that begins anew after so many seconds. `one` has the times of a turn; it is no cached
+    property, whose lock could not go to a worker."""
 
     turn_s: float = 60.0
+    one: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
-    @functools.cached_property
-    def one(self) -> list[float]:
-        """The times of a turn."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         times = (time_s for time_s, _ in super().times())
-        return list(itertools.takewhile(lambda time_s: time_s < self.turn_s, times))
+        one = tuple(itertools.takewhile(lambda time_s: time_s < self.turn_s, times))
+        object.__setattr__(self, "one", one)
 
     def times(self, skip: int = 0, expected: float = 0.0) -> Iterator[tuple[float, float]]:  # noqa: ARG002
         for number in itertools.count(skip):

@@ -3,14 +3,19 @@
 import itertools
 import math
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import bulks
+import cloudpickle
+import coded
 import drs_fig10
 import pytest
+import shapes
 from bulks import Bulky, Flow
 from test_compared import series
 
+from sojourn.engine.driver.build import own_modules_by_value
 from sojourn.queueing import Station, assign_processors
 
 EXTRACT, MATCH, LAST = 0.044, 0.014, 0.0004  # seconds, five times as fast
@@ -176,3 +181,20 @@ def test_times_lead_to_both_picks_by_the_formulas_alone() -> None:
             assert ":".join(map(str, best.values())) == pick
     assert math.isclose(EXTRACT * 5, bulks.SECONDS["extract"])
     assert math.isclose(MATCH * 5, bulks.SECONDS["match"])
+
+
+def test_what_runs_on_spark_can_go_to_workers() -> None:
+    """With the experiments' own modules by value, as workers do not have them."""
+    allocation = drs_fig10.allocations()[0]
+    rates, gaps = (drs_fig10.shapes(0)[kind][0] for kind in drs_fig10.KINDS)
+    again = replace(shapes.vld(scale=5.0, drawn=1), turn_s=25.0)
+    for topology in (
+        rates.topology(allocation),
+        gaps.topology(allocation),
+        again.topology(allocation, sleep=True),
+        coded.coded("vld").topology(allocation, sleep=True),
+    ):
+        with own_modules_by_value() as modules:
+            assert {module.__name__ for module in modules} >= {"bulks", "shapes", "coded"}
+            for spec in topology.vertices.values():
+                assert cloudpickle.dumps(spec)
