@@ -39,12 +39,18 @@ class Change:
 @dataclass(frozen=True)
 class Run:
     """One run: the mean sojourn of each minute, None where no tuple was done, and what was changed
-    when."""
+    when. Sources began so many minutes before the first of these, as on Spark a start takes time.
+    """
 
     start: Counts
     means_s: tuple[float | None, ...]
     changes: tuple[Change, ...]
     machines: tuple[int, ...] = ()
+    early: float = 0.0
+
+    def since(self, change: Change) -> float:
+        """Minutes from the start of the sources to a change."""
+        return round(change.minute - 1 + self.early, 2)
 
     @property
     def end(self) -> Counts:
@@ -87,7 +93,14 @@ def run_of(records: Sequence[Record], names: Sequence[str], per_machine: int | N
         tuple(r.samples.sojourn.mean_s if r.samples.sojourn else None for r in some),
         tuple(changes),
         tuple((r.capacity or 0) // per_machine for r in some) if per_machine else (),
+        _early(some[0]),
     )
+
+
+def _early(first: Record) -> float:
+    """The first sample of a source counts from its start."""
+    longest_s = max((v.interval_s for v in first.samples.vertices.values()), default=0.0)
+    return max(0.0, longest_s / first.settings.interval_s - 1)
 
 
 def _whole(count: int | Sequence[int]) -> int:

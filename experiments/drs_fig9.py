@@ -82,9 +82,9 @@ def ups_of(pattern: Pattern) -> list[bool]:
 
 def events(run: Run, pattern: Pattern) -> list[list[Change]]:
     """Changes of processors before the rate first changes, and after each of its changes."""
-    edges = [0, *edges_of(pattern), len(run.means_s) + 1]
+    edges = [0, *edges_of(pattern), len(run.means_s) + run.early + 1]
     return [
-        [change for change in run.changes if low < change.minute - 1 <= high]
+        [change for change in run.changes if low < run.since(change) <= high]
         for low, high in itertools.pairwise([-1, *edges[1:]])
     ]
 
@@ -94,8 +94,8 @@ def delays(run: Run, pattern: Pattern) -> list[float | None]:
     found: list[float | None] = []
     after = zip(edges_of(pattern), ups_of(pattern), events(run, pattern)[1:], strict=True)
     for edge, up, changes in after:
-        right = [c.minute - 1 - edge for c in changes if (c.adds if up else c.removes)]
-        found.append(float(right[0]) if right else None)
+        right = [run.since(c) - edge for c in changes if (c.adds if up else c.removes)]
+        found.append(round(right[0], 2) if right else None)
     return found
 
 

@@ -17,6 +17,7 @@ from controlled import Change, Run
 from test_lab import record
 
 from sojourn.control.situation import Action, Decision
+from sojourn.settings import ControlSettings
 
 
 def wavering(means_s: Sequence[float], noise: float = 0.02, seed: int = 0) -> tuple[float, ...]:
@@ -197,6 +198,21 @@ def test_changes_belong_to_the_change_of_the_rate_before_them() -> None:
     early = long_run((3, 28, 41))
     assert [len(some) for some in drs_fig9.events(early, drs_fig9.LONG)] == [1, 0, 1, 1]
     assert drs_fig9.delays(early, drs_fig9.LONG)[0] is None
+
+
+def test_delays_count_from_when_the_source_began() -> None:
+    """Which is before the first minute does, as a start takes time."""
+    five = ControlSettings(max_sojourn_s=1.0, interval_s=5.0)
+    records = [replace(record(5.0 * n, None), settings=five) for n in range(1, 4)]
+    change = Decision(Action.ADD, "", {"extract": 3})
+    records.append(replace(record(20.0, Action.ADD), decision=change))
+    run = controlled.run_of(records, ["extract"])
+    assert run.early == pytest.approx(0.4)  # 7 s instead of the 5 s of its settings
+    pattern = ((3, 6.0), (4, 12.0))
+    assert drs_fig9.delays(run, pattern) == [pytest.approx(1.4)]
+    wrong_way = replace(run, changes=(Change(5, (3,), (1,)),))
+    assert drs_fig9.delays(wrong_way, pattern) == [None]
+    assert drs_fig9.edges_of(drs_fig9.LONG) == [6, 21, 34]
 
 
 # ICDCS figure 10

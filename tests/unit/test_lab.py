@@ -7,7 +7,6 @@ from pathlib import Path
 
 import chain
 import drs_fig7
-import drs_fig9
 import drs_random
 import lab
 import numpy as np
@@ -165,29 +164,6 @@ def record(time_s: float, did: Action | None, mean_s: float = 0.1, load: float =
 
 def sample(name: str, interval_s: float, rate: float, service_s: float | None) -> Sample:
     return Sample(name, interval_s, 1, 1, 0, 30, 30, rate, 1.0, service_s, 1.0, 0.5)
-
-
-def test_delays_count_from_when_the_source_began() -> None:
-    """Which is 7 s before the first record here; minutes are of 5 s."""
-    times = {107.0 + 5 * n: None for n in range(10)} | {122.0: Action.ADD, 147.0: Action.REMOVE}
-    records = [record(time_s, did) for time_s, did in times.items()]
-    pattern = ((3, 6.0), (4, 12.0), (3, 6.0), (1, 18.0))
-    assert drs_fig9.delays(records, pattern) == [pytest.approx(1.4), pytest.approx(2.4), None]
-    wrong_way = [record(122.0, Action.REMOVE)]
-    assert drs_fig9.delays([record(107.0, None), *wrong_way], pattern)[0] is None
-    assert drs_fig9.edges_of(pattern) == [3, 7, 10]
-
-
-def test_changes_without_need_are_counted() -> None:
-    pattern = ((3, 6.0), (4, 12.0))  # the rate changes 15 s after the source began
-    needed = [record(107.0, Action.ADD, mean_s=2.0), record(110.0, Action.ADD, load=1.5)]
-    back = record(111.0, Action.REMOVE)
-    assert drs_fig9.unnecessary([*needed, back], pattern) == 0
-    assert drs_fig9.unnecessary([*needed, back, record(112.0, Action.MOVE)], pattern) == 1
-    assert drs_fig9.unnecessary([*needed, record(112.0, Action.ADD)], pattern) == 1
-    for time_s, count in ((112.0, 1), (116.0, 0)):
-        again = record(time_s, Action.ADD, mean_s=2.0)
-        assert drs_fig9.unnecessary([*needed, back, again], pattern) == count
 
 
 def test_what_is_written_is_json_whatever_was_measured(tmp_path: Path) -> None:
