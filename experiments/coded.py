@@ -54,8 +54,12 @@ class Coded(Shape):
         if self.app == "vld":
             made = module.topology(module.Settings(rate=self.steps))
         else:
+            # A window that is full within three minutes of five seconds.
+            rate = self.steps[0][1]
             made = module.topology(
-                module.Settings(window=2_000, rate=self.steps[0][1], instances=INSTANCES)
+                module.Settings(
+                    window=round(13 * rate), rate=rate, support=0.1, instances=INSTANCES
+                )
             )
         for name, spec in made.vertices.items():
             if isinstance(spec, SinkSpec):
