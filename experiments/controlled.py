@@ -126,7 +126,7 @@ def quotient(one: Estimate, other: Estimate) -> Estimate:
 
 
 def tentative(claims: Sequence[Claim], quick: bool) -> list[Claim]:
-    """In quick runs, minutes have few tuples, and chance may have made what does not hold."""
+    """In quick runs there are few tuples, and chance may have made what does not hold."""
     return [
         replace(claim, holds=None, why=f"too short to tell: {claim.why}")
         if quick and claim.holds is False

@@ -11,14 +11,15 @@ Neighbours are the five nearest that keep up, also those that hardly do, the bet
 among equals. All six have the same traffic and the same chance, so what is tested are differences
 and ratios in pairs. A statement about all neighbours holds if each one's figure is beyond the bound
 with 95 % confidence, one-sided; it does not if one's is on the other side, by Holm's correction;
-else it cannot be decided. "Considerably worse" is a mean sojourn at least a tenth longer. Nothing
-else decides."""
+else it cannot be decided. "Considerably worse" is a mean sojourn at least a tenth longer. In quick
+runs, what does not hold cannot be decided. Nothing else decides."""
 
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import paired
+from controlled import tentative
 from lab import Claim, Finding, Lab, judged
 from paired import Estimate, Series
 from shapes import Shape, fpd, neighbours, real, vld
@@ -127,7 +128,7 @@ def told(found: Found, quick: bool) -> Finding:
                 claims.append(_judged(paper, says_here, f"{rule}, {which}", some, of, bound, quick))
     rows = [row for shape, some in found for row in _rows(shape, some)]
     figures = {shape.name: [_figures(one) for one in some] for shape, some in found}
-    return judged(claims, figures, rows, partial(draw, found))
+    return judged(tentative(claims, quick), figures, rows, partial(draw, found))
 
 
 def _judged(

@@ -239,9 +239,9 @@ def test_what_is_not_installed_is_told_before_the_work(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "cv2" else found(name)
     )
-    ended = run("experiment", "drs_table2", "drs_fig6", "--engine", "simulator", "--out", tmp_path)
+    ended = run("experiment", "drs_table2", "drs_fig8", "--engine", "simulator", "--out", tmp_path)
     assert ended.code == 2
-    assert "drs_fig6: needs cv2; pip install 'sojourn[plot,vision]'" in ended.err
+    assert "drs_fig8: needs cv2; pip install 'sojourn[plot,vision]'" in ended.err
     assert list(tmp_path.iterdir()) == []
 
 

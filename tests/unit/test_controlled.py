@@ -234,7 +234,7 @@ def exp(
 
 
 def fig10(a: Any = (), b: Any = ()) -> list[bool | None]:
-    one = {
+    one: dict[str, Any] = {
         "before": 0.75,
         "after": 0.42,
         "machines": (4, 5),
@@ -242,7 +242,7 @@ def fig10(a: Any = (), b: Any = ()) -> list[bool | None]:
         "end": (10, 11, 1),
         "start": (8, 8, 1),
     }
-    other = {
+    other: dict[str, Any] = {
         "before": 0.42,
         "after": 0.75,
         "machines": (5, 4),
