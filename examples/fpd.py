@@ -16,15 +16,21 @@ in alphabetical order are used, and every such message is counted in `capped`. `
 each set how many messages in the window have it and how many frequent sets one word larger contain
 it. A set is maximal if it is frequent and none of those is; what one step up does not contain,
 larger sets do not either.
+
+With `instances`, sets are divided among so many instances of the detector, as the paper has it, and
+all of them are told of a set that becomes, or is no longer, frequent: each looks for the sets that
+it keeps among those which that one contains.
 """
 
 import argparse
 import itertools
 import json
 import random
+import zlib
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +54,7 @@ class Settings:
     out: str = "out/fpd"
     file: str | None = None  # a message per line: text, or in .jsonl files a list of words
     on_error: sj.OnError = "fail"  # what becomes of a line that is neither: or skip, or dead-letter
+    instances: int = 0  # of the detector, which are all told; 0: only the sets that are concerned
 
     def check(self) -> None:
         """Refuse what makes no sense."""
@@ -58,9 +65,14 @@ class Settings:
             ("cap", self.cap, 1 <= self.cap <= 20),
             ("vocabulary", self.vocabulary, self.vocabulary >= 1),
             ("count", self.count, self.count is None or self.count >= 1),
+            ("instances", self.instances, 0 <= self.instances <= 256),
         ):
             if not fine:
-                rule = {"support": "above 0 and 1 at the most", "cap": "from 1 to 20"}
+                rule = {
+                    "support": "above 0 and 1 at the most",
+                    "cap": "from 1 to 20",
+                    "instances": "from 0 to 256",
+                }
                 raise sj.InputError(f"{what} must be {rule.get(what, 'above 0')}; got {value}")
 
     @property
@@ -167,17 +179,60 @@ class Detect(sj.Operator):
         else:
             self.state.pop(words, None)
         if frequent != was_frequent and len(words) > 1:
-            step = 1 if frequent else -1
-            for without in range(len(words)):
-                smaller = words[:without] + words[without + 1 :]
-                yield sj.Output("changed", (0, smaller, step))
+            for notice in self.notices(words, 1 if frequent else -1):
+                yield sj.Output("changed", notice)
         if maximal != was_maximal:
             yield {"words": list(words), "maximal": maximal, "count": count}
+
+    def notices(self, words: Words, step: int) -> Iterable[Any]:
+        """Who is told of a set that becomes, or is no longer, frequent."""
+        return ((0, smaller, step) for smaller in contained(words))
 
     def _kind(self, count: int, larger: int) -> tuple[bool, bool]:
         """Whether a set is frequent, and whether it is maximal."""
         frequent = count >= self.threshold
         return frequent, frequent and larger == 0
+
+
+def contained(words: Words) -> Iterator[Words]:
+    """The sets one word smaller."""
+    return (words[:without] + words[without + 1 :] for without in range(len(words)))
+
+
+def instance_of(instances: int, change: Any) -> int:
+    """The instance that a change or a notice is for."""
+    if isinstance(change, Notice):
+        return change.instance
+    return zlib.crc32(" ".join(change[1]).encode()) % instances
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What an instance is told: this set became, or is no longer, frequent."""
+
+    instance: int
+    words: Words
+    step: int
+
+
+class DetectForAll(Detect):
+    """The same with instances that keep a part of the sets each and are all told."""
+
+    def __init__(self, threshold: int, instances: int) -> None:
+        super().__init__(threshold)
+        self.instances = instances
+
+    def process(self, change: Any) -> Iterator[Any]:
+        if not isinstance(change, Notice):
+            yield from super().process(change)
+            return
+        for smaller in contained(change.words):
+            own = (0, smaller, change.step)
+            if instance_of(self.instances, own) == change.instance:
+                yield from super().process(own)
+
+    def notices(self, words: Words, step: int) -> Iterable[Any]:
+        return (Notice(instance, words, step) for instance in range(self.instances))
 
 
 def report(update: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +271,15 @@ def topology(settings: Settings = DEFAULTS) -> sj.Topology:
     sets = t.operator(
         "generate", Generate(settings.cap), entering, leaving, on_error=settings.on_error
     )
-    found = t.operator("detect", Detect(settings.threshold), sets, key=lambda change: change[1])
+    if settings.instances:
+        found = t.operator(
+            "detect",
+            DetectForAll(settings.threshold, settings.instances),
+            sets,
+            key=partial(instance_of, settings.instances),
+        )
+    else:
+        found = t.operator("detect", Detect(settings.threshold), sets, key=lambda change: change[1])
     t.feedback(found["changed"], found)
     told = t.map("report", report, found, key=lambda update: tuple(update["words"]))
     t.sink("patterns", sj.sinks.jsonl(f"{settings.out}/patterns"), told)
@@ -241,7 +304,8 @@ def main() -> None:
     """Run over a finite stream and print the patterns of its last window."""
     parser = argparse.ArgumentParser(description="maximal frequent patterns over a window")
     for name, kind in (("window", int), ("rate", float), ("support", float), ("cap", int),
-                       ("count", int), ("seed", int), ("file", str), ("out", str)):  # fmt: skip
+                       ("count", int), ("seed", int), ("file", str), ("out", str),
+                       ("instances", int)):  # fmt: skip
         parser.add_argument(f"--{name}", type=kind)
     parser.add_argument("--on-error", choices=("fail", "skip", "dead-letter"))
     given = {k: v for k, v in vars(parser.parse_args()).items() if v is not None}

@@ -56,7 +56,7 @@ def allocations_of(network: Network) -> list[dict[str, int]]:
     neighbours that keep up: with many, all are alike."""
     for processors in itertools.count(1 + sum(s.min_processors for s in network.stations.values())):
         best = dict(assign_processors(network, processors).allocation)
-        others = neighbours(network, best, NEIGHBOURS)
+        others = neighbours(network, best, NEIGHBOURS, busiest=0.95)
         busiest = max(network.stations[n].offered_load / k for n, k in best.items())
         if busiest <= 0.85 and len(others) == NEIGHBOURS:
             break

@@ -230,7 +230,9 @@ class Lab:
             settings,
             seconds,
             seed=shape.seed + self.seed,
-            machines=-(-sum(allocation.values()) // of_control.machine_processors),
+            machines=-(
+                -(sum(allocation.values()) + shape.reserved) // of_control.machine_processors
+            ),
             act_after_s=act_from_s,
         ).run(listeners=[lambda r: None if r.pressures else records.append(r)])
         return records
@@ -294,7 +296,7 @@ def summed(allocation: Mapping[str, int], parts: Sequence[Samples]) -> Measured:
         raise TopologyFailed(f"no tuple was done in {len(parts)} intervals with {dict(allocation)}")
     trees = sum(s.count for s in found)
     mean = sum(s.mean_s * s.count for s in found) / trees
-    squares = sum(s.count * _square_mean(s) for s in found) / trees
+    squares = sum(s.count * square_mean(s) for s in found) / trees
     # Neighbouring intervals hang together: of more than a few, three count as one.
     count = len(found) if len(found) <= _FEW else min(_GROUPS, max(_FEW, len(found) // 3))
     groups = np.array_split(np.array([s.mean_s for s in found]), count)
@@ -310,7 +312,7 @@ def passing(results: Sequence[Measured]) -> list[Measured]:
     return [m for m in results if not m.slower_than(best)]
 
 
-def _square_mean(sojourn: Sojourn) -> float:
+def square_mean(sojourn: Sojourn) -> float:
     """Of the squares, each quantile standing for what lies nearer to it than to the others."""
     places = np.array([0.0, *QUANTILES, 100.0])
     edges = (places[:-1] + places[1:]) / 2

@@ -28,6 +28,8 @@ def mined(messages: list[fpd.Words], threshold: int) -> set[fpd.Words]:
 def detected(stream: list[tuple[int, Any]], settings: fpd.Settings, draw: random.Random) -> Any:
     """What the detector says in the end, with its inputs and its own changes in random order."""
     generate, detector = fpd.Generate(settings.cap), fpd.Detect(settings.threshold)
+    if settings.instances:
+        detector = fpd.DetectForAll(settings.threshold, settings.instances)
     detector.state = {}
     last: dict[fpd.Words, bool] = {}
     capped, pending = 0, []
@@ -46,9 +48,12 @@ def detected(stream: list[tuple[int, Any]], settings: fpd.Settings, draw: random
     return {words for words, maximal in last.items() if maximal}, capped, detector.state
 
 
+@pytest.mark.parametrize("instances", [0, 1, 13])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_patterns_of_the_last_window_are_exact(seed: int) -> None:
-    settings = fpd.Settings(window=200, count=500, support=0.03, vocabulary=40, cap=5, seed=seed)
+def test_the_patterns_of_the_last_window_are_exact(seed: int, instances: int) -> None:
+    settings = fpd.Settings(
+        window=200, count=500, support=0.03, vocabulary=40, cap=5, seed=seed, instances=instances
+    )
     zipf, draw = fpd.Zipf(settings.vocabulary, seed), random.Random(seed)
     stream = [(1, zipf.message(i)) for i in range(500)] + [
         (-1, zipf.message(i)) for i in range(300)
@@ -66,6 +71,24 @@ def test_an_empty_window_keeps_no_state() -> None:
     stream = [(1, zipf.message(i)) for i in range(50)] + [(-1, zipf.message(i)) for i in range(50)]
     found, _, state = detected(stream, settings, random.Random(0))
     assert (found, state) == (set(), {})
+
+
+def test_all_instances_are_told_and_each_looks_at_its_own_sets() -> None:
+    detector = fpd.DetectForAll(2, 4)
+    states: list[dict[Any, Any]] = [{} for _ in range(4)]
+    notices = []
+    for _ in range(2):
+        change = (1, ("a", "b"), 0)
+        detector.state = states[fpd.instance_of(4, change)]
+        notices += [made.value for made in detector.process(change) if isinstance(made, sj.Output)]
+    assert [notice.instance for notice in notices] == [0, 1, 2, 3]
+    for notice in notices:
+        detector.state = states[fpd.instance_of(4, notice)]
+        assert list(detector.process(notice)) == []  # neither set is frequent by itself
+    for words in (("a",), ("b",)):
+        instance = fpd.instance_of(4, (0, words, 0))
+        assert states[instance][words] == (0, 1)
+        assert all(words not in state for n, state in enumerate(states) if n != instance)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +121,16 @@ def test_other_lines_are_errors(line: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"support": math.nan}, {"cap": 0}, {"window": 0}, {"count": -3}, {"rate": 0.0}]
+    "wrong",
+    [
+        {"support": math.nan},
+        {"cap": 0},
+        {"window": 0},
+        {"count": -3},
+        {"rate": 0.0},
+        {"instances": -1},
+        {"instances": 257},
+    ],
 )
 def test_settings_must_make_sense(wrong: dict[str, Any]) -> None:
     with pytest.raises(sj.InputError, match=f"{next(iter(wrong))} must be .*; got"):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import chain
 import drs_fig7
-import drs_fig9
 import drs_random
 import lab
 import numpy as np
@@ -167,29 +166,6 @@ def sample(name: str, interval_s: float, rate: float, service_s: float | None) -
     return Sample(name, interval_s, 1, 1, 0, 30, 30, rate, 1.0, service_s, 1.0, 0.5)
 
 
-def test_delays_count_from_when_the_source_began() -> None:
-    """Which is 7 s before the first record here; minutes are of 5 s."""
-    times = {107.0 + 5 * n: None for n in range(10)} | {122.0: Action.ADD, 147.0: Action.REMOVE}
-    records = [record(time_s, did) for time_s, did in times.items()]
-    pattern = ((3, 6.0), (4, 12.0), (3, 6.0), (1, 18.0))
-    assert drs_fig9.delays(records, pattern) == [pytest.approx(1.4), pytest.approx(2.4), None]
-    wrong_way = [record(122.0, Action.REMOVE)]
-    assert drs_fig9.delays([record(107.0, None), *wrong_way], pattern)[0] is None
-    assert drs_fig9.edges_of(pattern) == [3, 7, 10]
-
-
-def test_changes_without_need_are_counted() -> None:
-    pattern = ((3, 6.0), (4, 12.0))  # the rate changes 15 s after the source began
-    needed = [record(107.0, Action.ADD, mean_s=2.0), record(110.0, Action.ADD, load=1.5)]
-    back = record(111.0, Action.REMOVE)
-    assert drs_fig9.unnecessary([*needed, back], pattern) == 0
-    assert drs_fig9.unnecessary([*needed, back, record(112.0, Action.MOVE)], pattern) == 1
-    assert drs_fig9.unnecessary([*needed, record(112.0, Action.ADD)], pattern) == 1
-    for time_s, count in ((112.0, 1), (116.0, 0)):
-        again = record(time_s, Action.ADD, mean_s=2.0)
-        assert drs_fig9.unnecessary([*needed, back, again], pattern) == count
-
-
 def test_what_is_written_is_json_whatever_was_measured(tmp_path: Path) -> None:
     figures = {"means": [1.0, math.nan], "seconds": (math.inf,), "count": np.float64(2.0)}
     finding = lab.Finding(figures, [], "so", None, lambda figure: figure.add_subplot().plot([1]))
@@ -257,9 +233,11 @@ def test_a_seed_gives_the_same_measurement_and_another_one_another() -> None:
     assert one == same != other
 
 
-def test_machines_come_in_the_simulator_once_changes_are_allowed() -> None:
+@pytest.mark.parametrize("policy", ["drs", "drs-2017"])
+def test_machines_come_in_the_simulator_once_changes_are_allowed(policy: str) -> None:
     bench = lab.Lab("simulator", quick=True)
     conf = ["measure.interval=10s", "change.quiet=10s", "machines.processors=5", "machines.most=5"]
+    conf.append(f"policy={policy}")
     start = {"extract": 8, "match": 8, "aggregate": 1}
     shape = shapes.vld(rate=15.0, scale=2.0)
     records = bench.on_machines(shape, start, conf, "550ms", 150.0, 60.0)
@@ -267,6 +245,20 @@ def test_machines_come_in_the_simulator_once_changes_are_allowed() -> None:
     assert {record.capacity for record in records if record.time_s < 60.0} == {20}
     assert not any(record.applied for record in records if record.time_s < 60.0)
     assert records[-1].capacity == 25
+
+
+def test_places_that_are_reserved_are_kept() -> None:
+    """By an operator that nobody sends anything; 17 = 4·5 - 3 and 22 = 5·5 - 3."""
+    bench = lab.Lab("simulator", quick=True)
+    shape = replace(shapes.vld(rate=14.2, scale=2.5), reserved=3)
+    conf = ["measure.interval=10s", "change.quiet=10s", "machines.processors=5", "machines.most=5"]
+    start = {"extract": 8, "match": 8, "aggregate": 1}
+    records = bench.on_machines(shape, start, [*conf, "policy=drs-2017"], "500ms", 200.0, 60.0)
+    assert {record.capacity for record in records if record.time_s < 60.0} == {20}
+    assert records[-1].capacity == 25
+    for record in records:
+        assert record.wanted["reserved"] == 3
+        assert sum(record.wanted.values()) <= (record.capacity or 0)
 
 
 def test_a_chain_computes_and_sleeps_for_its_times() -> None:

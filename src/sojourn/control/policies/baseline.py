@@ -21,18 +21,20 @@ def patient(policy: Callable[[Situation], Decision]) -> Callable[[Situation | Bl
 
 
 def changed(s: Situation, best: Mapping[str, int], why: str) -> Decision:
-    """The decision for an allocation, within the limits of operators and in all."""
+    """The decision for an allocation, within the limits of operators and in all. What it needs is
+    not cut by the room there is on machines, or none would ever be asked for."""
     best = {
         name: int(min(max(count, s.limits.least(name)), s.limits.most(name)))
         for name, count in best.items()
     }
+    needed = min(s.total(best), s.settings.max_processors or s.total(best))
     if s.most is not None and s.total(best) > s.most:
         best, why = _cut(s, best, s.most), f"{why}; the limit is {s.most}"
     more, fewer = s.total(best) > s.total(s.current), s.total(best) < s.total(s.current)
     if best == s.current:
-        return Decision(Action.HOLD, why, expected_s=s.estimate_s, needed=s.total(best))
+        return Decision(Action.HOLD, why, expected_s=s.estimate_s, needed=needed)
     action = Action.ADD if more else Action.REMOVE if fewer else Action.MOVE
-    return Decision(action, f"{why}: {s.from_to(best)}", best, needed=s.total(best), forced=True)
+    return Decision(action, f"{why}: {s.from_to(best)}", best, needed=needed, forced=True)
 
 
 def _cut(s: Situation, best: Mapping[str, int], most: int) -> dict[str, int]:
