@@ -3,7 +3,8 @@ A topology describes a source. The engine reads it in a process of its own, and 
 position.
 
 A source yields (value, position) pairs. `read(position)` must go on right after that value. With
-every commit, the engine saves the position of the last value it sent."""
+every commit, the engine saves the position of the last value it sent. A source that several
+processes may read is made of splits, each with a position of its own."""
 
 import bisect
 import functools
@@ -12,7 +13,7 @@ import json
 import math
 import random
 import socket as sockets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal
@@ -23,6 +24,9 @@ from sojourn.units import parse_path
 
 Arrivals = Literal["constant", "poisson", "uniform"]
 Rate = float | Sequence[tuple[float, float]]
+Piece = tuple[T, str, Any] | tuple[T, str, Any, float] | None
+"""What a reader of splits yields: a value, its split, the split's position after it, and maybe when
+the value was meant to arrive, in seconds as `time.time` counts. None: nothing for now."""
 _BLOCK = 1024
 
 
@@ -103,18 +107,72 @@ class Pace:
 
 
 class Source(Generic[T_co]):
-    """Base of all sources; a `Source[int]` yields integers. `pace` says when tuples are meant to
-    arrive; None means when they are read. `count` is the number of tuples, if it is known
-    beforehand. `shed_after` drops and counts tuples that are that many seconds late."""
+    """Base of all sources; a `Source[int]` yields integers. It defines `read`, or `splits` and
+    `read_splits`.
+
+    `pace` says when tuples are meant to arrive; None means when they are read, or when
+    `read_splits` says. `count` is the number of tuples, if it is known beforehand. `shed_after`
+    drops and counts tuples that are that many seconds late. `elastic` says that the number of
+    processes that read the splits may change while the topology runs, as an operator's processors
+    do."""
 
     pace: Pace | None = None
     shed_after: float | None = None
     count: int | None = None
+    elastic: bool = False
 
-    def read(self, position: Any, /) -> Iterator[tuple[T_co, Any]]:  # noqa: ARG002
+    def read(self, position: Any, /) -> Iterator[tuple[T_co, Any]]:
         """Yield pairs of a value and the position after it, from `position` on; None is the
-        start."""
-        raise TypeError(f"{type(self).__name__} must define read(self, position)")
+        start. It may block while there is nothing."""
+        splits = self.splits()
+        if splits is None:
+            raise TypeError(
+                f"{type(self).__name__} must define read(self, position), or splits(self) and "
+                "read_splits(self, positions)"
+            )
+        positions = dict.fromkeys(splits) | (position or {})
+        for piece in self.read_splits(positions):
+            if piece is not None:
+                positions[piece[1]] = piece[2]
+                yield piece[0], dict(positions)
+
+    def splits(self) -> Sequence[str] | None:
+        """The names of the parts that can be read independently of each other. None: there are
+        none, and one process reads all by `read`.
+
+        The driver asks, at a start and again at every commit, in a thread of its own. A name stands
+        for the same part forever, because positions are saved under it. A split that was not there
+        before is read from its beginning; one that is missing keeps its position, and is read on if
+        it comes back. The order does not matter."""
+        return None
+
+    def read_splits(
+        self,
+        positions: Mapping[str, Any],  # noqa: ARG002
+        /,
+    ) -> Iterator[Piece[T_co]]:
+        """Yield (value, split, position) from the splits in `positions`: each goes on from the
+        position given, and from its beginning where that is None. With every commit, the engine
+        saves for each split the position of the last value it sent.
+
+        A fourth item says when the value was meant to arrive, in seconds as `time.time` counts;
+        the sojourn counts from then, unless the source has a pace. `None` instead of a tuple means
+        that there is nothing for now. Yield it at least once a second rather than block for longer:
+        between two yields the engine may call `backlog`, and may close the iterator because its
+        splits go to another process. Clean up in `finally`. The process may also end without that.
+
+        An iterator that ends says that its splits are read to the end; a source that never ends
+        must not return, even if `positions` is empty, as it is where there are more processes than
+        splits. All this runs in a process of its own, in a thread that the engine makes. Only
+        `backlog` is called beside it, by the same thread. Another process has a copy of the
+        source, as pickled in the driver."""
+        raise TypeError(f"{type(self).__name__} must define read_splits(self, positions)")
+
+    def backlog(self) -> Mapping[str, int] | None:
+        """How many tuples wait in each split behind those that were yielded, of the splits that
+        this process reads. None: not known. Asked about once a second, between two yields, so it
+        should answer from what is at hand. Control takes the sum as the source's backlog."""
+        return None
 
 
 class _Counted(Source[T]):
