@@ -24,7 +24,7 @@ from sojourn.units import parse_path
 
 Arrivals = Literal["constant", "poisson", "uniform"]
 Rate = float | Sequence[tuple[float, float]]
-Piece = tuple[T, str, Any] | tuple[T, str, Any, float] | None
+Piece = tuple[T | "Unreadable", str, Any] | tuple[T | "Unreadable", str, Any, float] | None
 """What a reader of splits yields: a value, its split, the split's position after it, and maybe when
 the value was meant to arrive, in seconds as `time.time` counts. None: nothing for now."""
 _BLOCK = 1024
@@ -106,6 +106,15 @@ class Pace:
         return [2.0 * draw() for _ in range(_BLOCK)]
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for a value that a source found and cannot read. `shown` tells which, as far as it can
+    be shown, and `error` why: both are for dead letters and messages."""
+
+    shown: str
+    error: str
+
+
 class Source(Generic[T_co]):
     """Base of all sources; a `Source[int]` yields integers. It defines `read`, or `splits` and
     `read_splits`.
@@ -132,13 +141,18 @@ class Source(Generic[T_co]):
             )
         positions = dict.fromkeys(splits) | (position or {})
         for piece in self.read_splits(positions):
-            if piece is not None:
-                positions[piece[1]] = piece[2]
-                yield piece[0], dict(positions)
+            if piece is None:
+                continue
+            value, split, after, *_ = piece
+            if isinstance(value, Unreadable):
+                raise InputError(f"{value.shown}: {value.error}")
+            positions[split] = after
+            yield value, dict(positions)
 
-    def splits(self) -> Sequence[str] | None:
+    def splits(self) -> Sequence[str] | Mapping[str, Any] | None:
         """The names of the parts that can be read independently of each other. None: there are
-        none, and one process reads all by `read`.
+        none, and one process reads all by `read`. A mapping also gives the positions from which
+        splits are read at the very first start; None is the beginning.
 
         The driver asks, at a start and again at every commit, in a thread of its own. A name stands
         for the same part forever, because positions are saved under it. A split that was not there
@@ -156,10 +170,13 @@ class Source(Generic[T_co]):
         saves for each split the position of the last value it sent.
 
         A fourth item says when the value was meant to arrive, in seconds as `time.time` counts;
-        the sojourn counts from then, unless the source has a pace. `None` instead of a tuple means
-        that there is nothing for now. Yield it at least once a second rather than block for longer:
-        between two yields the engine may call `backlog`, and may close the iterator because its
-        splits go to another process. Clean up in `finally`. The process may also end without that.
+        the sojourn counts from then, unless the source has a pace. A value that cannot be read may
+        be yielded as `Unreadable`; it meets the source's `on_error`.
+
+        `None` instead of a tuple means that there is nothing for now. Yield it at least once a
+        second rather than block for longer: between two yields the engine may call `backlog`, and
+        may close the iterator because its splits go to another process. Clean up in `finally`. The
+        process may also end without that.
 
         An iterator that ends says that its splits are read to the end; a source that never ends
         must not return, even if `positions` is empty, as it is where there are more processes than
