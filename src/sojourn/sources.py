@@ -139,15 +139,8 @@ class Source(Generic[T_co]):
                 f"{type(self).__name__} must define read(self, position), or splits(self) and "
                 "read_splits(self, positions)"
             )
-        positions = dict.fromkeys(splits) | (position or {})
-        for piece in self.read_splits(positions):
-            if piece is None:
-                continue
-            value, split, after, *_ = piece
-            if isinstance(value, Unreadable):
-                raise InputError(f"{value.shown}: {value.error}")
-            positions[split] = after
-            yield value, dict(positions)
+        begin = splits if isinstance(splits, Mapping) else dict.fromkeys(splits)
+        return _together(self.read_splits, {**begin, **(position or {})})
 
     def splits(self) -> Sequence[str] | Mapping[str, Any] | None:
         """The names of the parts that can be read independently of each other. None: there are
@@ -190,6 +183,20 @@ class Source(Generic[T_co]):
         this process reads. None: not known. Asked about once a second, between two yields, so it
         should answer from what is at hand. Control takes the sum as the source's backlog."""
         return None
+
+
+def _together(
+    read: Callable[[Mapping[str, Any]], Iterator[Piece[T]]], positions: dict[str, Any]
+) -> Iterator[tuple[T, dict[str, Any]]]:
+    """Splits as if they were one source, whose position are theirs."""
+    for piece in read(dict(positions)):
+        if piece is None:
+            continue
+        value, split, after, *_ = piece
+        if isinstance(value, Unreadable):
+            raise InputError(f"{value.shown} cannot be read: {value.error}")
+        positions[split] = after
+        yield value, dict(positions)
 
 
 class _Counted(Source[T]):

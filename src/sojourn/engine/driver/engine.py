@@ -169,8 +169,7 @@ class SparkEngine:
         self.supervisor.divisions.append(division)
         if not self.supervisor.is_alive():
             self.supervisor.refuse_divisions()
-        with self.hub.changed:
-            self.hub.changed.notify_all()
+        self.supervisor.notify()
         return division
 
     def aim(self, max_sojourn_s: float | None) -> None:
