@@ -8,11 +8,13 @@ processes may read is made of splits, each with a position of its own."""
 
 import bisect
 import functools
+import glob
 import itertools
 import json
 import math
 import random
 import socket as sockets
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ Piece = tuple[T | "Unreadable", str, Any] | tuple[T | "Unreadable", str, Any, fl
 """What a reader of splits yields: a value, its split, the split's position after it, and maybe when
 the value was meant to arrive, in seconds as `time.time` counts. None: nothing for now."""
 _BLOCK = 1024
+_LOOK_S = 0.2  # how often files that are followed are looked at
 
 
 @dataclass(frozen=True)
@@ -241,6 +244,68 @@ class _Lines(Source[T]):
                 yield value, offset
 
 
+class _Files(Source[T]):
+    """The lines of several files. Each file is a split, and its position a byte offset."""
+
+    elastic = True
+
+    def __init__(
+        self,
+        pattern: str,
+        parse: Callable[[str], T],
+        follow: bool,
+        pace: Pace | None,
+        shed: float | None,
+    ) -> None:
+        self.pattern, self.parse, self.follow = pattern, parse, follow
+        self.pace, self.shed_after = pace, shed
+
+    def splits(self) -> Sequence[str]:
+        found = [n for n in glob.glob(self.pattern, recursive=True) if Path(n).is_file()]
+        if not found and not self.follow:
+            raise InputError(
+                f"{self.pattern}: there is no such file; with follow=True, files may come later"
+            )
+        return found
+
+    def read_splits(self, positions: Mapping[str, Any]) -> Iterator[Piece[T]]:
+        at = {name: positions[name] or 0 for name in sorted(positions)}
+        while True:
+            before = dict(at)
+            for name, offset in before.items():
+                for piece in self._read(name, offset):
+                    at[name] = piece[2]
+                    yield piece
+            if not self.follow:
+                return
+            yield None
+            if at == before:
+                time.sleep(_LOOK_S)
+
+    def _read(self, name: str, offset: int) -> Iterator[tuple[T | Unreadable, str, int]]:
+        """The lines from an offset on. A file that is gone has none."""
+        try:
+            if Path(name).stat().st_size <= offset:
+                return
+            file = Path(name).open("rb")  # noqa: SIM115  # closed below; only opening may fail
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(offset)
+            for line in file:
+                if self.follow and not line.endswith(b"\n"):
+                    return  # the rest of it is still to come
+                offset += len(line)
+                yield self._parsed(name, offset, line), name, offset
+
+    def _parsed(self, name: str, offset: int, line: bytes) -> T | Unreadable:
+        try:
+            return self.parse(line.decode("utf-8").rstrip("\r\n"))
+        except ValueError as error:
+            shown = line.decode("utf-8", "replace").rstrip("\r\n")[:80]
+            return Unreadable(f"{name}: the line that ends at byte {offset}: {shown!r}", str(error))
+
+
 class _Socket(Source[str]):
     """Lines of text from a TCP server. It has no position: lines that were sent while nobody
     listened, or that were not committed when the topology failed, are lost."""
@@ -315,6 +380,24 @@ def jsonl(
 ) -> Source[Any]:
     """The values of a file with one JSON value per line."""
     return _Lines(_file(path), json.loads, _pace(rate, arrivals, seed), _shed(shed_after))
+
+
+def files(
+    pattern: str | Path,
+    *,
+    parse: Callable[[str], T] = str,  # type: ignore[assignment]  # without it, T is str
+    follow: bool = False,
+    rate: Rate | None = None,
+    arrivals: Arrivals = "constant",
+    seed: int = 0,
+    shed_after: float | None = None,
+) -> Source[T]:
+    """The lines of all text files in UTF-8 whose names match a pattern, such as `"logs/*.txt"`;
+    `**` stands for any folders. `parse` makes a value of a line: `json.loads`, for JSON lines.
+    Each file is a split, so several processes can share the files. With `follow`, the source never
+    ends: it reads on where files grow, as whole lines come, and files that come later."""
+    whole = str(parse_path(pattern, "the files of a source").absolute())
+    return _Files(whole, parse, follow, _pace(rate, arrivals, seed), _shed(shed_after))
 
 
 def socket(host: str, port: int, *, shed_after: float | None = None) -> Source[str]:
