@@ -59,6 +59,18 @@ class Readers:
                 record.splits.setdefault(name, found)  # so that later commits have them
                 self.sources[name] = _Splits(spec, set(found), spec.executors)
 
+    def bounds(self, name: str) -> tuple[int, int] | None:
+        """The fewest and the most processes that can read a source: one for each executor and for
+        each split. None if their number cannot be changed."""
+        splits = self.sources.get(name)
+        if splits is None or not splits.spec.source.elastic:
+            return None
+        return splits.spec.executors, max(splits.spec.executors, len(splits.found))
+
+    def resize(self, name: str, readers: int) -> None:
+        """Have so many processes read a source from the next commit on."""
+        self.sources[name].readers = readers
+
     @property
     def due(self) -> list[str]:
         """The sources whose splits are to be shared out anew."""

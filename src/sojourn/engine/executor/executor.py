@@ -374,6 +374,9 @@ class ElasticExecutor:
             case m.Fed():
                 self.meter.read(message.read, message.gap_s, message.gap_s2)
                 self.meter.schedule(message.intended_s, time.monotonic())
+                if message.busy_s:  # what a tuple takes is known on average only
+                    squares = message.busy_s**2 / message.read
+                    self.meter.served_some(0, message.read, message.busy_s, squares)
                 risen = self.rate_watch.add(message.read, message.intended_s)
                 if risen is not None:
                     self.channel.send(m.Pressed(*risen, 0.0))
@@ -384,6 +387,8 @@ class ElasticExecutor:
                 self._failed(worker, message.failed)
             case m.Exhausted():
                 worker.exhausted = True
+            case m.Waits():
+                worker.backlog = message.backlog
             case m.Cut():
                 self.commits.worker_cut(worker)
             case m.Saved():

@@ -69,6 +69,7 @@ class Worker:
     telling: deque[int] = field(default_factory=deque)  # sizes of broadcasts not taken up yet
     away: bool = False  # it stands for another executor
     exhausted: bool = False  # a source's that has nothing more to read
+    backlog: dict[str, int] | None = None  # what waits in its splits
 
 
 @dataclass

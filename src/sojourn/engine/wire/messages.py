@@ -231,7 +231,8 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
 class Fed(msgspec.Struct, array_like=True, tag="fed"):
     """What a source read: output, trees begun, when the last value was meant to arrive, the
     moments of the gaps between intended arrivals, and whether more is due than one message takes.
-    Values that could not be read are in `failed`."""
+    Values that could not be read are in `failed`. A reader of splits also tells for how long it has
+    used the processor since it last sent."""
 
     groups: list[Group]
     roots: list[Root]
@@ -242,6 +243,14 @@ class Fed(msgspec.Struct, array_like=True, tag="fed"):
     gap_s2: float
     more: bool
     failed: list[DeadLetter] = []
+    busy_s: float = 0.0
+
+
+class Waits(msgspec.Struct, array_like=True, tag="waits"):
+    """How many tuples wait in each split of a reader, as the source says, those included that it
+    has read and not sent."""
+
+    backlog: dict[str, int]
 
 
 class Exhausted(msgspec.Struct, array_like=True, tag="exhausted"):
@@ -282,7 +291,9 @@ class Fatal(msgspec.Struct, array_like=True, tag="fatal"):
     user: bool = True
 
 
-FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Took | Timers | Told
+FromWorker = (
+    Done | Fed | Waits | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Took | Timers | Told
+)
 
 encode = msgspec.msgpack.Encoder().encode
 decode_change = msgspec.msgpack.Decoder(Change).decode
@@ -390,6 +401,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     sync_s: float = 0.0  # until all tuples before their labels were done
     moving_s: float = 0.0  # from then on until they were served again
     machine: str = ""  # that the executor is on
+    backlog: dict[str, int] | None = None  # tuples that wait in a source's splits, if it says
 
 
 class Pressed(msgspec.Struct, array_like=True, tag="pressed"):

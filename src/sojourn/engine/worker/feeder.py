@@ -11,8 +11,8 @@ import select
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sojourn.engine.wire import messages as m
@@ -27,17 +27,24 @@ READ_AHEAD = 4_000
 _READ_FIRST = 16  # values to read before their size is known
 MAX_AT_ONCE = 2_000
 _MAX_BYTES = 1 << 18
+_LOOK_S = 1.0  # how often a source is asked for its backlog
 
 
 class _Reader(threading.Thread):
     """Reads the source ahead of its sending, up to a bound of values and of bytes. Without splits,
-    the name of the split is empty."""
+    the name of the split is empty. Asks for the source's backlog now and then."""
 
     def __init__(
-        self, read: Callable[[], Iterable[Piece[Any]]], most_bytes: int, wake: int
+        self,
+        read: Callable[[], Iterable[Piece[Any]]],
+        most_bytes: int,
+        wake: int,
+        backlog: Callable[[], Mapping[str, int] | None] = lambda: None,
     ) -> None:
         super().__init__(daemon=True)
-        self.read = read
+        self.read, self.ask = read, backlog
+        self.backlog: dict[str, int] | None = None
+        self.looks_s = 0.0
         self.ahead: deque[tuple[Any, str, Any, float]] = deque()  # and when it was to arrive
         self.most_bytes = most_bytes
         self.allowed = min(_READ_FIRST, READ_AHEAD)
@@ -52,12 +59,14 @@ class _Reader(threading.Thread):
             for piece in pieces:
                 if self.closing:
                     break
+                self._look(piece)
                 if piece is None:
                     continue
                 while len(self.ahead) >= self.allowed and not self.closing:
                     self.room.clear()
                     if len(self.ahead) >= self.allowed:  # again: values are taken all the time
-                        self.room.wait()
+                        self.room.wait(_LOOK_S)
+                        self._look(piece)
                 self.ahead.append((piece[0], piece[1], piece[2], _intended_s(piece)))
                 if len(self.ahead) == 1:
                     os.eventfd_write(self.wake, 1)
@@ -67,6 +76,20 @@ class _Reader(threading.Thread):
             self.error = error
         self.finished = True
         os.eventfd_write(self.wake, 1)
+
+    def _look(self, piece: Piece[Any]) -> None:
+        """Ask how many wait in each split, and add those that are read and not sent."""
+        now = time.monotonic()
+        if now < self.looks_s:
+            return
+        self.looks_s = now + _LOOK_S
+        found = self.ask()
+        if found is not None:
+            here = Counter(split for _, split, *_ in self.ahead.copy())
+            if piece is not None:  # in hand
+                here[piece[1]] += 1
+            self.backlog = {split: count + here[split] for split, count in found.items()}
+            os.eventfd_write(self.wake, 1)
 
     def close(self) -> None:
         """Read no more, as soon as the source lets us."""
@@ -120,8 +143,9 @@ class Feeder:
         self.next = self.count  # time of the schedule
         self.times = source.pace.times(self.count, self.expected) if source.pace else None
         self.due: tuple[float, float] | None = None
-        self.reader = _Reader(self._read, queue_bytes, self.wake)
+        self.reader = self._reader()
         self.told = False  # that all is read
+        self.told_backlog: dict[str, int] | None = None
         if share is not None:
             self._take(share)
         self.origin = 0.0
@@ -131,6 +155,7 @@ class Feeder:
         self.mean_gap_s = 0.0
         self.chance = 1.0
         self.mean_bytes = 0.0
+        self.busy_s = time.process_time()
         self.held = self.stopped = False
         self.asked = True
 
@@ -138,6 +163,9 @@ class Feeder:
     def sending(self) -> bool:
         """Whether values may be sent."""
         return self.asked and not self.held and not self.stopped
+
+    def _reader(self) -> _Reader:
+        return _Reader(self._read, self.queue_bytes, self.wake, self.source.backlog)
 
     def _read(self) -> Iterable[Piece[Any]]:
         if self.has_splits:
@@ -164,7 +192,7 @@ class Feeder:
         self.told = False
         if not same and self.reader.ident is not None:
             self.reader.close()
-            self.reader = _Reader(self._read, self.queue_bytes, self.wake)
+            self.reader = self._reader()
             self.reader.start()
 
     def run(self, sock: socket.socket, frames: FrameReader) -> None:
@@ -174,8 +202,7 @@ class Feeder:
         while True:
             wait = self._seconds_to_next(time.monotonic()) if self.sending else None
             wait = 0.0 if frames.has_frame else wait
-            watched = [sock.fileno(), self.wake] if self.sending else [sock.fileno()]
-            readable, _, _ = select.select(watched, [], [], wait)
+            readable, _, _ = select.select([sock.fileno(), self.wake], [], [], wait)
             if self.wake in readable:
                 os.eventfd_read(self.wake)
             if sock.fileno() in readable or frames.has_frame:
@@ -186,6 +213,9 @@ class Feeder:
                     frame = frames.read()
                 else:
                     return
+            if self.reader.backlog is not self.told_backlog and self.reader.backlog is not None:
+                self.told_backlog = self.reader.backlog
+                send_frame(sock, m.encode(m.Waits(self.told_backlog)))
             if self.sending:
                 fed = self.send_due(time.monotonic())
                 if fed is not None:
@@ -283,16 +313,27 @@ class Feeder:
                 roots.append(m.Root(root, made, intended))
         if last is None or not count:
             return None
-        self.reader.taken()
-        self.next += count * self.readers
-        self.count = self.next - self.readers + 1
-        self.last = last
+        self._taken(count, last)
         more = bool(ahead) and (times is None or self._intended(now) <= now)
         self._learn_pace(gaps + count, gap_s)
         if count > shed:
             self.mean_bytes += 0.5 * (router.bytes / (count - shed) - self.mean_bytes)
             self.reader.learn(self.mean_bytes)
-        return m.Fed(router.collect(), roots, count, shed, last, gap_s, gap_s2, more, failed)
+        busy_s = self._used_s() if self.has_splits else 0.0
+        groups = router.collect()
+        return m.Fed(groups, roots, count, shed, last, gap_s, gap_s2, more, failed, busy_s)
+
+    def _used_s(self) -> float:
+        """For how long this process has used the processor since it last sent."""
+        before, self.busy_s = self.busy_s, time.process_time()
+        return self.busy_s - before
+
+    def _taken(self, count: int, last: float) -> None:
+        """Note that so many values were taken, and when the last was meant to arrive."""
+        self.reader.taken()
+        self.next += count * self.readers
+        self.count = self.next - self.readers + 1
+        self.last = last
 
     def _unreadable(self, value: Unreadable) -> m.DeadLetter:
         if not self.keep_going:
