@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from conftest import await_results, results
 from pyspark.sql import SparkSession
 from victims import worker
@@ -72,3 +73,28 @@ def test_files_that_come_later_are_found_and_a_dead_reader_costs_nothing(
         await_results(running, out, 4 * LINES)
         assert running.restarts == 1
     assert Counter(results(out)) == Counter(f"{n}-{i}" for n in range(4) for i in range(LINES))
+
+
+def test_readers_come_and_go_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
+    """From one to three to two; nobody is told of it but the readers."""
+    for number in range(FILES):
+        write(tmp_path / "in", number)
+    out = tmp_path / "out"
+    settings = {"commit": 0.5}
+    with sj.start(topology(tmp_path, 1, 250), spark=spark, settings=settings) as running:
+        assert running.allocation()["lines"] == 1
+        for readers in (3, 2):
+            before = len(results(out))
+            running.resize({"lines": readers})
+            while running.allocation()["lines"] != readers:
+                assert running.await_commit(60)
+            await_results(running, out, before + 1)
+        with pytest.raises(sj.InputError, match="needs from 1 to 5 processes"):
+            running.resize({"lines": 6})
+        assert running.await_idle(90)
+        assert running.restarts == 0
+    found = results(out)
+    assert Counter(found) == Counter(f"{n}-{i}" for n in range(FILES) for i in range(LINES))
+    for number in range(FILES):
+        mine = [value for value in found if value.startswith(f"{number}-")]
+        assert mine == [f"{number}-{i}" for i in range(LINES)], "in their order, whoever read them"

@@ -321,3 +321,25 @@ def test_what_a_source_cannot_read_is_told(keep_going: bool) -> None:
     assert fed is not None
     assert (told(fed), fed.failed) == (["good"], [m.DeadLetter("line 7 of a", "no JSON")])
     assert list(made.saved(1).splits) == ["a"]
+
+
+def test_what_waits_in_splits_is_told_with_what_is_read_and_not_sent() -> None:
+    class Waiting(Lanes):
+        def backlog(self) -> dict[str, int]:
+            return {"a": 100, "b": 0}
+
+        def read_splits(self, positions: Any) -> Iterator[Any]:  # noqa: ARG002
+            yield "one", "a", 1
+            yield None
+
+    ours, theirs = socket.socketpair()
+    made = Feeder(Waiting(1), (ROUTE,), b"", 0.0, 1 << 20, share(a=None, b=None))
+    made.asked = False  # it may not send, and tells all the same
+    thread = threading.Thread(target=made.run, args=(theirs, FrameReader(theirs)))
+    thread.start()
+    message = m.decode_from_worker(FrameReader(ours).read() or b"")
+    send_frame(ours, m.encode(m.Close()))
+    thread.join()
+    assert message == m.Waits({"a": 101, "b": 0})
+    ours.close()
+    theirs.close()

@@ -159,3 +159,17 @@ def test_a_position_of_another_kind_is_refused() -> None:
         Rig(["a"], record=Record(1, 0, [part(position=b"here")]))
     with pytest.raises(InputError, match=r"had splits when the checkpoint was made, and has none"):
         Rig(None, record=Record(1, 0, [part()], splits={"in": {"a": b""}}))
+
+
+def test_the_number_of_processes_changes_at_a_commit() -> None:
+    rig = Rig(["a", "b", "c"])
+    assert rig.readers.bounds("in") is None, "it does not say that it may change"
+    rig.source.elastic = True
+    assert rig.readers.bounds("in") == (1, 3)
+    rig.readers.resize("in", 2)
+    assert rig.readers.due == ["in"]
+    assert rig.read() == [[["a", "b", "c"]]]
+    rig.readers.settle(["in"])
+    assert rig.read() == [[["a", "c"], ["b"]]]
+    rig.readers.settle()
+    assert rig.read() == [[["a", "c"], ["b"]]], "a restart keeps it"

@@ -643,3 +643,15 @@ def test_only_an_operator_right_behind_sources_and_without_a_key_can_shed() -> N
     topology.operator("second", yields, first, shed_after=0.2)
     with pytest.raises(InputError, match=r"'second': shed_after is for .* tuples from 'first'"):
         topology.check()
+
+
+def test_only_a_source_with_splits_has_several_executors(tmp_path: Path) -> None:
+    t = sj.Topology("t")
+    files = sj.sources.files(tmp_path / "*", follow=True)
+    t.sink("out", sj.sinks.console(), t.source("lines", files, executors=2, on_error="skip"))
+    assert t.sources["lines"].executors == 2
+    assert told_of(t.sources["lines"]) == "source, 2 executors"
+    with pytest.raises(InputError, match=r"source 'one': has no splits, so one process reads it"):
+        t.source("one", sj.sources.iterable(list), executors=2)
+    with pytest.raises(InputError, match="source 'none': executors must be a whole number"):
+        t.source("none", files, executors=0)
