@@ -335,7 +335,7 @@ class Supervisor(threading.Thread):
         with self.one_at_a_time:
             anew = [] if hold else self.readers.due
             made = self.committer.commit(self.epochs[-1], self._wait, hold, last, timeout_s, anew)
-            if made:
+            if made and not hold:
                 self._share_out(anew)
         if not made and not self._cannot_go_on:
             with self.hub.changed:
