@@ -59,7 +59,10 @@ class Sample:
     key, with how many tuples came for each. `together` has the second moments of `emitted`: for
     each two edges, the sum over tuples of how many one made on the one times on the other. `parts`
     are those of its executors, if there are several or if they have state. `shed_by` says how many
-    tuples each machine has shed: the one that the executor is on that would have had them wait."""
+    tuples each machine has shed: the one that the executor is on that would have had them wait.
+
+    `backlog` says how many tuples wait in each split of a source, where it can tell. Its rate is
+    then that at which they come, whether or not they are read."""
 
     name: str
     interval_s: float
@@ -82,6 +85,15 @@ class Sample:
     together: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
     shed_by: Mapping[str, int] = field(default_factory=dict)
+    backlog: Mapping[str, int] | None = None
+
+    @property
+    def behind_s(self) -> float:
+        """How far a source is behind: in its schedule, or in working off what waits."""
+        waits_s = 0.0
+        if self.backlog and self.arrival_rate:
+            waits_s = sum(self.backlog.values()) / self.arrival_rate
+        return max(self.lag_s or 0.0, waits_s)
 
     @property
     def service_rate(self) -> float | None:

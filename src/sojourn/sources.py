@@ -3,16 +3,19 @@ A topology describes a source. The engine reads it in a process of its own, and 
 position.
 
 A source yields (value, position) pairs. `read(position)` must go on right after that value. With
-every commit, the engine saves the position of the last value it sent."""
+every commit, the engine saves the position of the last value it sent. A source that several
+processes may read is made of splits, each with a position of its own."""
 
 import bisect
 import functools
+import glob
 import itertools
 import json
 import math
 import random
 import socket as sockets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal
@@ -23,7 +26,11 @@ from sojourn.units import parse_path
 
 Arrivals = Literal["constant", "poisson", "uniform"]
 Rate = float | Sequence[tuple[float, float]]
+Piece = tuple[T | "Unreadable", str, Any] | tuple[T | "Unreadable", str, Any, float] | None
+"""What a reader of splits yields: a value, its split, the split's position after it, and maybe when
+the value was meant to arrive, in seconds as `time.time` counts. None: nothing for now."""
 _BLOCK = 1024
+_LOOK_S = 0.2  # how often files that are followed are looked at
 
 
 @dataclass(frozen=True)
@@ -102,19 +109,97 @@ class Pace:
         return [2.0 * draw() for _ in range(_BLOCK)]
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for a value that a source found and cannot read. `shown` tells which, as far as it can
+    be shown, and `error` why: both are for dead letters and messages."""
+
+    shown: str
+    error: str
+
+
 class Source(Generic[T_co]):
-    """Base of all sources; a `Source[int]` yields integers. `pace` says when tuples are meant to
-    arrive; None means when they are read. `count` is the number of tuples, if it is known
-    beforehand. `shed_after` drops and counts tuples that are that many seconds late."""
+    """Base of all sources; a `Source[int]` yields integers. It defines `read`, or `splits` and
+    `read_splits`.
+
+    `pace` says when tuples are meant to arrive; None means when they are read, or when
+    `read_splits` says. `count` is the number of tuples, if it is known beforehand. `shed_after`
+    drops and counts tuples that are that many seconds late. `elastic` says that the number of
+    processes that read the splits may change while the topology runs, as an operator's processors
+    do."""
 
     pace: Pace | None = None
     shed_after: float | None = None
     count: int | None = None
+    elastic: bool = False
 
-    def read(self, position: Any, /) -> Iterator[tuple[T_co, Any]]:  # noqa: ARG002
+    def read(self, position: Any, /) -> Iterator[tuple[T_co, Any]]:
         """Yield pairs of a value and the position after it, from `position` on; None is the
-        start."""
-        raise TypeError(f"{type(self).__name__} must define read(self, position)")
+        start. It may block while there is nothing."""
+        splits = self.splits()
+        if splits is None:
+            raise TypeError(
+                f"{type(self).__name__} must define read(self, position), or splits(self) and "
+                "read_splits(self, positions)"
+            )
+        begin = splits if isinstance(splits, Mapping) else dict.fromkeys(splits)
+        return _together(self.read_splits, {**begin, **(position or {})})
+
+    def splits(self) -> Sequence[str] | Mapping[str, Any] | None:
+        """The names of the parts that can be read independently of each other. None: there are
+        none, and one process reads all by `read`. A mapping also gives the positions from which
+        splits are read at the very first start; None is the beginning.
+
+        The driver asks, at a start and again at every commit, in a thread of its own. A name stands
+        for the same part forever, because positions are saved under it. A split that was not there
+        before is read from its beginning; one that is missing keeps its position, and is read on if
+        it comes back. The order does not matter."""
+        return None
+
+    def read_splits(
+        self,
+        positions: Mapping[str, Any],  # noqa: ARG002
+        /,
+    ) -> Iterator[Piece[T_co]]:
+        """Yield (value, split, position) from the splits in `positions`: each goes on from the
+        position given, and from its beginning where that is None. With every commit, the engine
+        saves for each split the position of the last value it sent.
+
+        A fourth item says when the value was meant to arrive, in seconds as `time.time` counts;
+        the sojourn counts from then, unless the source has a pace. A value that cannot be read may
+        be yielded as `Unreadable`; it meets the source's `on_error`.
+
+        `None` instead of a tuple means that there is nothing for now. Yield it at least once a
+        second rather than block for longer: between two yields the engine may call `backlog`, and
+        may close the iterator because its splits go to another process. Clean up in `finally`. The
+        process may also end without that.
+
+        An iterator that ends says that its splits are read to the end; a source that never ends
+        must not return, even if `positions` is empty, as it is where there are more processes than
+        splits. All this runs in a process of its own, in a thread that the engine makes. Only
+        `backlog` is called beside it, by the same thread. Another process has a copy of the
+        source, as pickled in the driver."""
+        raise TypeError(f"{type(self).__name__} must define read_splits(self, positions)")
+
+    def backlog(self) -> Mapping[str, int] | None:
+        """How many tuples wait in each split behind those that were yielded, of the splits that
+        this process reads. None: not known. Asked about once a second, between two yields, so it
+        should answer from what is at hand. Control takes the sum as the source's backlog."""
+        return None
+
+
+def _together(
+    read: Callable[[Mapping[str, Any]], Iterator[Piece[T]]], positions: dict[str, Any]
+) -> Iterator[tuple[T, dict[str, Any]]]:
+    """Splits as if they were one source, whose position are theirs."""
+    for piece in read(dict(positions)):
+        if piece is None:
+            continue
+        value, split, after, *_ = piece
+        if isinstance(value, Unreadable):
+            raise InputError(f"{value.shown} cannot be read: {value.error}")
+        positions[split] = after
+        yield value, dict(positions)
 
 
 class _Counted(Source[T]):
@@ -157,6 +242,68 @@ class _Lines(Source[T]):
                         f"({error}): {line.decode('utf-8', 'replace').rstrip(chr(10))[:80]!r}"
                     ) from error
                 yield value, offset
+
+
+class _Files(Source[T]):
+    """The lines of several files. Each file is a split, and its position a byte offset."""
+
+    elastic = True
+
+    def __init__(
+        self,
+        pattern: str,
+        parse: Callable[[str], T],
+        follow: bool,
+        pace: Pace | None,
+        shed: float | None,
+    ) -> None:
+        self.pattern, self.parse, self.follow = pattern, parse, follow
+        self.pace, self.shed_after = pace, shed
+
+    def splits(self) -> Sequence[str]:
+        found = [n for n in glob.glob(self.pattern, recursive=True) if Path(n).is_file()]
+        if not found and not self.follow:
+            raise InputError(
+                f"{self.pattern}: there is no such file; with follow=True, files may come later"
+            )
+        return found
+
+    def read_splits(self, positions: Mapping[str, Any]) -> Iterator[Piece[T]]:
+        at = {name: positions[name] or 0 for name in sorted(positions)}
+        while True:
+            before = dict(at)
+            for name, offset in before.items():
+                for piece in self._read(name, offset):
+                    at[name] = piece[2]
+                    yield piece
+            if not self.follow:
+                return
+            yield None
+            if at == before:
+                time.sleep(_LOOK_S)
+
+    def _read(self, name: str, offset: int) -> Iterator[tuple[T | Unreadable, str, int]]:
+        """The lines from an offset on. A file that is gone has none."""
+        try:
+            if Path(name).stat().st_size <= offset:
+                return
+            file = Path(name).open("rb")  # noqa: SIM115  # closed below; only opening may fail
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(offset)
+            for line in file:
+                if self.follow and not line.endswith(b"\n"):
+                    return  # the rest of it is still to come
+                offset += len(line)
+                yield self._parsed(name, offset, line), name, offset
+
+    def _parsed(self, name: str, offset: int, line: bytes) -> T | Unreadable:
+        try:
+            return self.parse(line.decode("utf-8").rstrip("\r\n"))
+        except ValueError as error:
+            shown = line.decode("utf-8", "replace").rstrip("\r\n")[:80]
+            return Unreadable(f"{name}: the line that ends at byte {offset}: {shown!r}", str(error))
 
 
 class _Socket(Source[str]):
@@ -233,6 +380,24 @@ def jsonl(
 ) -> Source[Any]:
     """The values of a file with one JSON value per line."""
     return _Lines(_file(path), json.loads, _pace(rate, arrivals, seed), _shed(shed_after))
+
+
+def files(
+    pattern: str | Path,
+    *,
+    parse: Callable[[str], T] = str,  # type: ignore[assignment]  # without it, T is str
+    follow: bool = False,
+    rate: Rate | None = None,
+    arrivals: Arrivals = "constant",
+    seed: int = 0,
+    shed_after: float | None = None,
+) -> Source[T]:
+    """The lines of all text files in UTF-8 whose names match a pattern, such as `"logs/*.txt"`;
+    `**` stands for any folders. `parse` makes a value of a line: `json.loads`, for JSON lines.
+    Each file is a split, so several processes can share the files. With `follow`, the source never
+    ends: it reads on where files grow, as whole lines come, and files that come later."""
+    whole = str(parse_path(pattern, "the files of a source").absolute())
+    return _Files(whole, parse, follow, _pace(rate, arrivals, seed), _shed(shed_after))
 
 
 def socket(host: str, port: int, *, shed_after: float | None = None) -> Source[str]:

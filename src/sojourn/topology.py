@@ -55,6 +55,8 @@ class SourceSpec:
 
     name: str
     source: Source[Any]
+    executors: int = 1
+    on_error: OnError = "fail"
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,25 @@ class Topology(Streams):
         self.vertices: dict[str, Spec] = {}
         self.edges: list[Edge] = []
 
-    def source(self, name: str, source: Source[T]) -> Vertex[T]:
-        """Add a source, where tuples enter."""
+    def source(
+        self, name: str, source: Source[T], *, executors: int = 1, on_error: OnError = "fail"
+    ) -> Vertex[T]:
+        """Add a source, where tuples enter. If it has splits, `executors` processes read them.
+        `on_error` says what happens to what it cannot read."""
+        what = f"source {_named(name, 'source')!r}"
         if not isinstance(source, Source):
+            raise InputError(f"{what}: must be one of sojourn.sources, or a Source; got {source!r}")
+        spec = SourceSpec(
+            name,
+            source,
+            _whole(what, "executors", executors),
+            one_of(what, "on_error", on_error, _ON_ERROR),
+        )
+        if executors > 1 and type(source).splits is Source.splits:
             raise InputError(
-                f"source {name!r}: must be one of sojourn.sources, or a Source; got {source!r}"
+                f"{what}: has no splits, so one process reads it; leave out executors={executors}"
             )
-        return self._add(SourceSpec(_named(name, "source"), source))
+        return self._add(spec)
 
     def _operator(
         self,
@@ -439,6 +453,8 @@ def kind_of(spec: Spec) -> str:
 
 def told_of(spec: Spec) -> str:
     """A vertex in a few words: its kind, and how it is run."""
+    if isinstance(spec, SourceSpec) and spec.executors > 1:
+        return f"source, {spec.executors} executors"
     if not isinstance(spec, OperatorSpec):
         return kind_of(spec)
     what = {"many": "operator", "one": "map", "same": "filter"}[spec.emits]

@@ -17,6 +17,7 @@ from sojourn import configuration
 from sojourn.control.controller import Record, shape_of
 from sojourn.control.loop import ControlLoop, Listener, Stale
 from sojourn.control.negotiator import Begin, KindsNegotiator, Negotiator, in_a_thread
+from sojourn.control.reading import ReadingEngine, with_readers
 from sojourn.control.summary import Summary
 from sojourn.errors import InputError, TopologyFailed, check_options
 from sojourn.linefile import check_new
@@ -206,6 +207,7 @@ class Running:
                     journal=None if journal is None else Path(journal),
                     paradigm=engine_settings.paradigm,
                     stale=stale,
+                    readers=self.engine.readers,
                 )
                 self._thread = threading.Thread(
                     target=self._control, name="sojourn-control", daemon=True
@@ -375,17 +377,22 @@ def control_loop(
     clock: Callable[[], float] = time.monotonic,
     paradigm: str = "elastic",
     stale: Stale | None = None,
+    readers: Mapping[str, tuple[int, int]] | None = None,
 ) -> ControlLoop:
     """The control loop of a topology on any engine, with the negotiator of its machines. Without a
-    pool there is this machine alone. `begin` and `clock` are for engines in virtual time."""
+    pool there is this machine alone. `begin` and `clock` are for engines in virtual time. `readers`
+    are the fewest and the most processes of sources whose number it may change."""
     negotiator = (
         pool
         if isinstance(pool, KindsNegotiator)
         else Negotiator(LocalPool() if pool is None else pool, begin)
     )
+    shape = shape_of(topology, paradigm)
+    if readers:
+        engine, shape = ReadingEngine(engine, readers), with_readers(shape, readers)
     return ControlLoop(
         engine,
-        shape_of(topology, paradigm),
+        shape,
         settings,
         negotiator,
         listeners,

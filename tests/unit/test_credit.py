@@ -70,3 +70,10 @@ def test_while_too_much_waits_it_is_not_asked_and_nobody_waits_for_the_clock(rig
     rig.credit.used(rig.worker, more=True)
     rig.credit.renew(full=True)
     assert (rig.sent, rig.credit.unasked, len(rig.credit.waiting)) == ([], False, 1)
+
+
+def test_a_reader_that_has_gone_is_not_asked(rig: Rig) -> None:
+    rig.credit.used(rig.worker, more=True)
+    rig.credit.keep([])
+    rig.credit.renew(full=False)
+    assert (rig.sent, rig.credit.unasked) == ([], False)

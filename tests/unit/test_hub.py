@@ -185,3 +185,18 @@ def test_a_batch_that_does_not_begin_is_a_failure(hub: tuple[Hub, Wire]) -> None
     made.handle(numbers, m.Attached())
     assert made.go_on()
     assert made.is_broken
+
+
+def test_the_rate_of_one_executor_of_a_source_counts_with_those_of_the_others(
+    hub: tuple[Hub, Wire],
+) -> None:
+    made, _ = hub
+    sender, told = join(made, "numbers"), list[Any]()
+    made.on_pressure = told.append
+    made.rates = {("numbers", 0): 10.0, ("numbers", 1): 20.0, ("round", 1): 40.0}
+    made.handle(sender, m.Pressed(100.0, 0.5, 0.0))
+    made.handle(sender, m.Pressed(None, 0.0, 2.0))
+    assert [(p.vertex, p.rate, p.wait_s) for p in told] == [
+        ("numbers", 120.0, 0.0),
+        ("numbers", None, 2.0),
+    ]

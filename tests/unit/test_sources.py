@@ -295,3 +295,73 @@ def test_a_socket_yields_lines_until_the_server_closes() -> None:
         thread.join()
     assert pairs == [("one", None), ("two", None), ("zwölf", None), ("last", None)]
     assert source.pace is None
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.txt").write_text(f"{name}1\n{name}2\n", encoding="utf-8")
+    return tmp_path
+
+
+def pieces(source: Source, **positions: Any) -> list[Any]:
+    """What a reader yields until it has nothing for now."""
+    found: list[Any] = []
+    for piece in source.read_splits(positions):
+        if piece is None:
+            break
+        found.append(piece)
+    return found
+
+
+def test_each_file_is_a_split(folder: Path) -> None:
+    source = sources.files(folder / "*.txt")
+    one, other = str(folder / "a.txt"), str(folder / "b.txt")
+    (folder / "sub.txt").mkdir()
+    assert sorted(source.splits() or ()) == [one, other]
+    assert pieces(source, **{other: None, one: 3}) == [
+        ("a2", one, 6),
+        ("b1", other, 3),
+        ("b2", other, 6),
+    ]
+    assert pieces(source, **{one: 6, str(folder / "gone"): 4}) == []
+
+
+def test_splits_can_be_read_together(folder: Path) -> None:
+    source = sources.files(folder / "*.txt")
+    found = list(source.read(None))
+    assert [value for value, _ in found] == ["a1", "a2", "b1", "b2"]
+    assert [value for value, _ in source.read(found[1][1])] == ["b1", "b2"]
+
+
+def test_files_that_are_followed_are_read_on_as_whole_lines_come(folder: Path) -> None:
+    source = sources.files(folder / "*.txt", follow=True)
+    path = folder / "a.txt"
+    reader = source.read_splits({str(path): 3})
+    assert next(reader) == ("a2", str(path), 6)
+    with path.open("a", encoding="utf-8") as file:
+        file.write("a3\na4")
+        file.flush()
+        found = [piece for piece in itertools.islice(reader, 3) if piece is not None]
+        assert found == [("a3", str(path), 9)]
+        file.write(" and more\n")
+    rest = next(piece for piece in reader if piece is not None)
+    assert rest == ("a4 and more", str(path), 21)
+
+
+def test_there_must_be_a_file_unless_they_are_followed(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"x\*: there is no such file; with follow=True, files"):
+        sources.files(tmp_path / "x*").splits()
+    assert not sources.files(tmp_path / "x*", follow=True).splits()
+
+
+def test_a_line_that_cannot_be_parsed_is_told_and_the_next_one_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\nno\n2\n', encoding="utf-8")
+    source = sources.files(path, parse=json.loads)
+    good, bad, last = pieces(source, **{str(path): None})
+    assert [good[0], last[0]] == [{"a": 1}, 2]
+    assert bad[0].shown == f"{path}: the line that ends at byte 12: 'no'"
+    assert bad[0].error.startswith("Expecting value")
+    with pytest.raises(InputError, match="the line that ends at byte 12: 'no' cannot be read"):
+        list(source.read(None))

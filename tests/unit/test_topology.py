@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -20,7 +21,7 @@ from sojourn.simulator import Workload
 from sojourn.simulator.engine import SimulatedEngine
 from sojourn.streams import Vertex
 from sojourn.testing import Bench
-from sojourn.topology import Edge, Topology
+from sojourn.topology import Edge, Topology, told_of
 from sojourn.wiring import check_room
 
 
@@ -643,3 +644,15 @@ def test_only_an_operator_right_behind_sources_and_without_a_key_can_shed() -> N
     topology.operator("second", yields, first, shed_after=0.2)
     with pytest.raises(InputError, match=r"'second': shed_after is for .* tuples from 'first'"):
         topology.check()
+
+
+def test_only_a_source_with_splits_has_several_executors(tmp_path: Path) -> None:
+    t = Topology("t")
+    files = sources.files(tmp_path / "*", follow=True)
+    t.sink("out", sinks.console(), t.source("lines", files, executors=2, on_error="skip"))
+    assert t.sources["lines"].executors == 2
+    assert told_of(t.sources["lines"]) == "source, 2 executors"
+    with pytest.raises(InputError, match=r"source 'one': has no splits, so one process reads it"):
+        t.source("one", sources.iterable(list), executors=2)
+    with pytest.raises(InputError, match="source 'none': executors must be a whole number"):
+        t.source("none", files, executors=0)

@@ -200,6 +200,7 @@ def report(vertex: str = "v", executor: int = 0, **values: Any) -> m.Report:
         "lag_s": None,
         "idle": True,
         "exhausted": True,
+        "backlog": None,
     }
     fields |= {"vertex": vertex, "executor": executor, **values}
     for name in m.Report.__struct_fields__:
@@ -302,6 +303,20 @@ def test_a_source_that_falls_behind_has_its_intended_rate() -> None:
     assert merge([Change(catching_up, before)])["v"].arrival_rate == pytest.approx(200 / 11)
     stuck = report(at_s=112.0, arrivals=100, lag_s=11.0)
     assert merge([Change(stuck, before)])["v"].arrival_rate is None
+
+
+def test_tuples_that_come_to_wait_in_splits_count_as_coming() -> None:
+    """Wherever a split is read; one that is new was not counted before."""
+    before = report(arrivals=100, backlog={"a": 10}), report("v", 1, backlog={"b": 5, "c": 7})
+    now = (
+        report(at_s=112.0, arrivals=140, backlog={"a": 90, "b": 25}),
+        report("v", 1, at_s=112.0, backlog={"d": 1000}),
+    )
+    sample = merge([Change(*pair) for pair in zip(now, before, strict=True)])["v"]
+    assert sample.backlog == {"a": 90, "b": 25, "d": 1000}
+    assert sample.arrival_rate == pytest.approx((40 + 80 + 20) / 10)
+    assert merged(report(arrivals=4, backlog={"a": 90}))["v"].arrival_rate == 2.0
+    assert merged(report(arrivals=4))["v"].backlog is None
 
 
 def test_every_vertex_has_its_own_sample() -> None:

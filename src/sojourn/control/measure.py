@@ -160,7 +160,7 @@ def measured(
         entering=_entering(known_rates, shares),
         operators=operators,
         sojourn=samples.sojourn,
-        backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
+        backlog_s=max((source.behind_s for source in sources.values()), default=0.0),
         arrival_scv=mean_of((s.arrival_scv, s.arrivals) for s in sources.values()),
         late=_late(known_rates, sources, shares),
         rates=known_rates,
@@ -199,7 +199,7 @@ def urged(
             if kind != "source"
         },
         sojourn=None,
-        backlog_s=max((source.lag_s or 0.0 for source in sources.values()), default=0.0),
+        backlog_s=max((source.behind_s for source in sources.values()), default=0.0),
         late=_late(rates, sources, last.shares),
         rates=rates,
     )
@@ -284,7 +284,7 @@ def _late(
     shares: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
     """How many tuples each operator will get when sources have caught up."""
-    behind = {name: rate * (sources[name].lag_s or 0.0) for name, rate in rates.items()}
+    behind = {name: rate * sources[name].behind_s for name, rate in rates.items()}
     return _entering(behind, shares) if any(behind.values()) else {}
 
 

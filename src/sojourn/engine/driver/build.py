@@ -122,7 +122,7 @@ def build_tasks(
         keyed = operator is not None and operator.key is not None
         concurrency = "process" if operator is None else operator.concurrency
         executors = executors_of(spec)
-        on_error = "fail" if isinstance(spec, SourceSpec) else spec.on_error
+        on_error = spec.on_error
         return ExecutorSpec(
             place=place,
             number=plan.layout.places.index(place),

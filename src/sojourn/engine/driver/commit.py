@@ -4,7 +4,7 @@ removes what no longer counts. Fed by the hub; used by the supervisor."""
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sojourn import durable
@@ -50,12 +50,13 @@ class Committer:
         hold: bool,
         last: bool,
         timeout_s: float,
+        anew: Sequence[str] = (),
     ) -> bool:
         """Make a commit. Returns whether it was made; if not, the caller must end the start,
         because a number is used only once in a start. `wait` gives up when the start cannot go on.
-        With `hold`, nothing goes on after the commit."""
+        With `hold`, nothing goes on after the commit, and without it no source in `anew`."""
         hub, number = self.hub, self.record.number + 1
-        hub.send_all(m.Commit(number, hold, last))
+        hub.send_all(m.Commit(number, hold, last, [*anew]))
         wait(lambda: hub.cut_by_all(number), timeout_s)
         if not hub.cut_by_all(number):
             return False
@@ -65,7 +66,8 @@ class Committer:
             parts = hub.saved_by_all(number)
         if parts is None:
             return False
-        self._make_durable(Record(number, epoch, parts, time.time() - self.zero_s))
+        splits = self.record.read_on(parts)
+        self._make_durable(Record(number, epoch, parts, time.time() - self.zero_s, splits))
         if hold:  # the topology may be stopped, and its sinks close
             try:
                 write_published(self.checkpoint, number)

@@ -112,12 +112,28 @@ class SparkEngine:
             failing.pop_all()
 
     def resize(self, allocation: Allocation) -> None:
-        """Change the processors of some operators while the topology runs."""
-        wanted = {name: self._checked(name, count) for name, count in allocation.items()}
-        for name, asked in allocation.items():
+        """Change the processors of some operators, or the processes that read a source, while the
+        topology runs. Those change at the next commit, which comes at once."""
+        sources = self.topology.sources
+        readers = {n: self._checked_readers(n, k) for n, k in allocation.items() if n in sources}
+        others = {name: asked for name, asked in allocation.items() if name not in sources}
+        wanted = {name: self._checked(name, asked) for name, asked in others.items()}
+        for name, count in readers.items():
+            self.supervisor.readers.resize(name, count)
+        if readers:
+            self.supervisor.notify()
+        if not others and readers:
+            return
+        for name, asked in others.items():
             self.placing.split(name, list(asked) if isinstance(asked, Sequence) else None)
         self.supervisor.wanted.update(wanted)
         self.placing.place(self.supervisor.wanted)
+
+    @property
+    def readers(self) -> dict[str, tuple[int, int]]:
+        """The fewest and the most processes that can read a source, where that can be changed."""
+        found = {name: self.supervisor.readers.bounds(name) for name in self.topology.sources}
+        return {name: bounds for name, bounds in found.items() if bounds is not None}
 
     def _placing(self) -> Placing:
         """How operators use processors."""
@@ -169,8 +185,7 @@ class SparkEngine:
         self.supervisor.divisions.append(division)
         if not self.supervisor.is_alive():
             self.supervisor.refuse_divisions()
-        with self.hub.changed:
-            self.hub.changed.notify_all()
+        self.supervisor.notify()
         return division
 
     def aim(self, max_sojourn_s: float | None) -> None:
@@ -204,10 +219,11 @@ class SparkEngine:
         self.hub.on_pressure = told
 
     def allocation(self) -> dict[str, int]:
-        """The processors each operator has now. They are fewer than asked for, or none, while the
-        topology starts or restarts."""
+        """The processors each operator has now, and the processes that read a source, where that
+        can be changed. They are fewer than asked for, or none, while the topology starts or
+        restarts."""
         self.check()
-        counts = dict.fromkeys(self.topology.operators, 0)
+        counts = dict.fromkeys([*self.topology.operators, *self.readers], 0)
         for report in self.hub.poll(ANSWER_S).values():
             if report.vertex in counts:
                 counts[report.vertex] += report.processors
@@ -289,6 +305,21 @@ class SparkEngine:
         """End at once. The next start repeats what was not committed."""
         self.supervisor.stopping.set()
         self._undo()
+
+    def _checked_readers(self, name: str, asked: int | Sequence[int]) -> int:
+        bounds = self.readers.get(name)
+        if bounds is None:
+            raise InputError(
+                f"resize: source {name!r} keeps the processes that it was started with: it must "
+                "have splits, and say elastic = True"
+            )
+        least, most = bounds
+        if isinstance(asked, bool) or not isinstance(asked, int) or not least <= asked <= most:
+            raise InputError(
+                f"resize: source {name!r} needs from {least} to {most} processes, one for each "
+                f"executor and at most one for each split; got {asked!r}"
+            )
+        return asked
 
     def _checked(self, name: str, asked: int | Sequence[int]) -> int:
         spec = self.topology.operators.get(name)

@@ -58,6 +58,7 @@ class Hub(threading.Thread):
         self.reports: dict[bytes, m.Report] = {}
         self.sampled: dict[bytes, m.Report] = {}
         self.parts: dict[tuple[str, int], Part] = {}  # of executors, in the last samples
+        self.rates: dict[tuple[str, int], float] = {}  # at which tuples came to them then
         self.failures: list[m.Failed] = []
         self.changed = threading.Condition()
         self.requests: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -172,6 +173,7 @@ class Hub(threading.Thread):
             if not peek:
                 self.sampled.update(reports)
                 self.parts = {(c.now.vertex, c.now.executor): part(c) for c in changes}
+                self.rates = {(c.now.vertex, c.now.executor): c.rate or 0.0 for c in changes}
                 sojourn = self.tracker.collect()
             trees = len(self.tracker.trees)
             return Samples(time.time(), merge(changes), sojourn, trees, starts=self.starts)
@@ -313,11 +315,7 @@ class Hub(threading.Thread):
             case m.Report():
                 self.reports[sender] = message
             case m.Pressed():
-                hello = self.members.get(sender)
-                if hello is not None and self.on_pressure is not None:
-                    self.on_pressure(
-                        Pressure(hello.vertex, message.rate, message.over_s, message.wait_s)
-                    )
+                self._press(sender, message)
             case m.Traces():
                 hello = self.members.get(sender)
                 self.tracker.note(message, "" if hello is None else hello.vertex)
@@ -345,6 +343,20 @@ class Hub(threading.Thread):
                 self.cuts[sender] = message
             case m.HasSaved():
                 self.saved[sender] = message
+
+    def _press(self, sender: bytes, message: m.Pressed) -> None:
+        """Tell control what cannot wait. Other executors of a source are as they last were."""
+        hello, rate = self.members.get(sender), message.rate
+        if hello is None or self.on_pressure is None:
+            return
+        if rate is not None:
+            rate += self._rate_beside(hello.vertex, hello.executor)
+        self.on_pressure(Pressure(hello.vertex, rate, message.over_s, message.wait_s))
+
+    def _rate_beside(self, vertex: str, executor: int) -> float:
+        """At how many tuples a second the other executors of a vertex were in the last samples."""
+        others = self.rates.items()
+        return sum(rate for (name, n), rate in others if name == vertex and n != executor)
 
     def _hand_over(self, sender: bytes, message: m.HandedOver) -> None:
         if (hello := self.members.get(sender)) is not None:

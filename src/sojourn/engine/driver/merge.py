@@ -2,7 +2,7 @@
 moments pooled."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from sojourn.chains import stage_of
@@ -170,6 +170,9 @@ def _merged(name: str, changes: list[Change]) -> Sample:
     lags = [r.lag_s for r in reports if r.lag_s is not None]
     rates = [rate for change in changes if (rate := change.rate) is not None]
     rate = sum(rates) if rates else None
+    backlog = _backlog([change.now for change in changes])
+    if backlog is not None:
+        rate = _coming(changes, backlog)
     return Sample(
         name=name,
         interval_s=max(change.interval_s for change in changes),
@@ -191,7 +194,24 @@ def _merged(name: str, changes: list[Change]) -> Sample:
         together={edge: dict(others) for edge, others in together.items()},
         parts=_parts(changes),
         shed_by=_shed_by(changes),
+        backlog=backlog,
     )
+
+
+def _backlog(reports: Iterable[m.Report]) -> dict[str, int] | None:
+    """What waits in each split of a source, whoever reads it; None if it does not say."""
+    told = [report.backlog for report in reports if report.backlog is not None]
+    return {split: count for one in told for split, count in one.items()} if told else None
+
+
+def _coming(changes: list[Change], backlog: Mapping[str, int]) -> float:
+    """The rate at which tuples come to a source that says what waits: those that it has read, and
+    those that have come to wait."""
+    before = _backlog([change.before for change in changes if change.before is not None]) or {}
+    grown = sum(count - before[split] for split, count in backlog.items() if split in before)
+    interval_s = max(change.interval_s for change in changes)
+    read = sum(change.of("arrivals") for change in changes)
+    return max(0.0, read + grown) / interval_s if interval_s > 0 else 0.0
 
 
 def _shed_by(changes: list[Change]) -> dict[str, int]:

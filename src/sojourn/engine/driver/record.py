@@ -19,12 +19,14 @@ _KEPT = 2  # the newest record, and the one before it for people to look at
 
 class Record(msgspec.Struct):
     """A commit: its number, the start that made it, each executor's part, and for how long the
-    topology had run. Number 0 is the beginning, before any."""
+    topology had run. Number 0 is the beginning, before any. `splits` has the pickled positions of
+    sources' splits, by vertex; they stay when a split is read no more."""
 
     number: int = 0
     epoch: int = 0
     parts: list[m.Part] = []
     ran_s: float = 0.0
+    splits: dict[str, dict[str, bytes]] = {}
 
     @property
     def files(self) -> set[str]:
@@ -62,6 +64,16 @@ class Record(msgspec.Struct):
             if len(owned) == count and all(shards is not None for shards in owned.values()):
                 by_shard = {s: e for e, shards in owned.items() for s in shards or ()}
                 found[vertex] = [by_shard[shard] for shard in range(len(by_shard))]
+        return found
+
+    def read_on(self, parts: Iterable[m.Part]) -> dict[str, dict[str, bytes]]:
+        """The positions of splits after these parts of the next commit, which say how far the
+        splits have moved on. They are taken out of the parts."""
+        found = {vertex: dict(positions) for vertex, positions in self.splits.items()}
+        for part in parts:
+            if part.splits:
+                found.setdefault(part.vertex, {}).update(part.splits)
+                part.splits = {}
         return found
 
     def of(self, vertex: str) -> list[m.Part]:

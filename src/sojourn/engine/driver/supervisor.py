@@ -18,6 +18,7 @@ from sojourn.engine.driver.commit import Committer
 from sojourn.engine.driver.division import Divider, Division
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.justice import Justice
+from sojourn.engine.driver.readers import Readers
 from sojourn.engine.driver.record import state_root
 from sojourn.engine.spark.clock import Clock
 from sojourn.engine.spark.session import wait_for_slots
@@ -74,6 +75,7 @@ class Supervisor(threading.Thread):
         self.plan, self.spark, self.hub = plan, spark, hub
         self.wanted = {name: spec.processors for name, spec in plan.topology.operators.items()}
         self.committer = Committer(plan.checkpoint, hub)
+        self.readers = Readers(plan.topology.sources, self.committer.record, self.notify)
         self.committed = threading.Condition()
         self.commit_s = plan.settings.commit_s
         self.rest_s = rest_s  # how long tuples gather at each executor at most
@@ -199,6 +201,7 @@ class Supervisor(threading.Thread):
         record = self.committer.record
         executors = {name: spec.executors for name, spec in plan.topology.operators.items()}
         self.divider.tables = record.tables(executors)
+        self.readers.settle()
         tasks = build_tasks(
             plan,
             epoch,
@@ -262,7 +265,7 @@ class Supervisor(threading.Thread):
                     return ""
             elif self.divisions:
                 self._divide(self.divisions.popleft())
-            elif time.monotonic() >= due:
+            elif time.monotonic() >= due or self.readers.due:
                 began = time.monotonic()
                 self.commit()
         return ""
@@ -308,19 +311,32 @@ class Supervisor(threading.Thread):
 
     def _needs_attention(self) -> bool:
         asked = self.stopping.is_set() or self.is_to_relocate()
-        return asked or self.hub.is_broken or self.hub.batch_ended or bool(self.divisions)
+        waits = bool(self.divisions) or (bool(self.readers.due) and self.hub.complete())
+        return asked or waits or self.hub.is_broken or self.hub.batch_ended
+
+    def notify(self) -> None:
+        """Have the supervisor look at what needs attention."""
+        with self.hub.changed:
+            self.hub.changed.notify_all()
 
     def _welcome(self, hello: m.Hello) -> m.Welcome:
-        plan = self.plan
+        plan, record = self.plan, self.committer.record
         executors = len(plan.layout.of(hello.vertex))
         root = state_root(plan.checkpoint)
-        return self.committer.record.welcome(root, hello.vertex, hello.executor, executors)
+        welcome = record.welcome(root, hello.vertex, hello.executor, executors)
+        shares = self.readers.shares(hello.vertex, record)
+        if shares is not None:
+            welcome.shares = shares[hello.executor]
+        return welcome
 
     def commit(self, hold: bool = False, last: bool = False, timeout_s: float = _COMMIT_S) -> bool:
         """Make a commit. Returns whether it was made; it is not if the topology fails meanwhile."""
         began = time.monotonic()
         with self.one_at_a_time:
-            made = self.committer.commit(self.epochs[-1], self._wait, hold, last, timeout_s)
+            anew = [] if hold else self.readers.due
+            made = self.committer.commit(self.epochs[-1], self._wait, hold, last, timeout_s, anew)
+            if made and not hold:
+                self._share_out(anew)
         if not made and not self._cannot_go_on:
             with self.hub.changed:
                 late = f"commit {self.committer.record.number + 1} was not made in {timeout_s:g} s"
@@ -332,6 +348,15 @@ class Supervisor(threading.Thread):
             with self.committed:
                 self.committed.notify_all()
         return made
+
+    def _share_out(self, anew: list[str]) -> None:
+        """Have readers go on with the splits that are theirs from now on, and look for new ones."""
+        self.readers.settle(anew)
+        for place in self.plan.layout.places:
+            shares = self.readers.shares(place.vertex, self.committer.record)
+            if place.vertex in anew and shares is not None:
+                self.hub.send(place, m.Reading(shares[place.executor]))
+        self.readers.look()
 
     def _clear_away(self) -> None:
         """End the executors of the start before, and outposts, whose slots Spark may need for the

@@ -170,7 +170,10 @@ class Commits:
     def go_on(self) -> None:
         """Do what can be done now."""
         if self.asked is not None and self.receiver.open and self.workers.may_cut:
-            self._cut(self.asked)
+            # Splits are taken from readers only once they have told where they are.
+            anew = self.spec.place.vertex in self.asked.anew
+            if not anew or all(worker.pid is not None for worker in self.workers.all):
+                self._cut(self.asked)
         cut = self.cut
         if cut is None:
             if self.receiver.untold_bytes >= min(_TELL_BYTES, self.spec.queue_bytes // 8):
@@ -200,6 +203,8 @@ class Commits:
         part.position = saved.position or part.position
         part.publish += saved.publish
         part.held += saved.held
+        part.splits |= saved.splits
+        part.schedule = max(part.schedule, saved.schedule)
         self.workers.retire_if_done(worker)
 
     def committed(self) -> None:
@@ -259,7 +264,8 @@ class Commits:
         worker.cutting = worker.saving = True
         worker.saves_to = f"{commit.number}.{self.spec.epoch}.{self.told}.keys"
         path = str(self.spec.directory / worker.saves_to)
-        worker.link.send(m.encode(m.Save(commit.number, path, commit.hold, commit.last)))
+        hold = commit.hold or self.spec.place.vertex in commit.anew
+        worker.link.send(m.encode(m.Save(commit.number, path, hold, commit.last)))
 
     def _save(self, cut: _Cut) -> None:
         """Write the commit, which is complete here, and tell the driver."""

@@ -6,6 +6,8 @@ with the source, which sends them together later, or may shed them. But while th
 full bundle is always in the making.
 """
 
+from collections.abc import Collection
+
 from sojourn.engine.executor.emitter import Emitter
 from sojourn.engine.executor.workers import Worker
 from sojourn.engine.wire import messages as m
@@ -23,6 +25,10 @@ class Credit:
     def used(self, worker: Worker, more: bool) -> None:
         """Note that a worker has sent a message, and may have more."""
         self.waiting[worker] = more
+
+    def keep(self, workers: Collection[Worker]) -> None:
+        """Forget the others: they have gone."""
+        self.waiting = {w: more for w, more in self.waiting.items() if w in workers}
 
     def renew(self, full: bool) -> None:
         """Ask for more, unless too much waits already."""

@@ -103,7 +103,7 @@ class ElasticExecutor:
         self.entrance: Entrance | None = None
         self.welcome: m.Welcome | None = None
         self.on_error = OnError(spec, self.meter)
-        self.exhausted = spec.kind != "source"
+        self.stopped = False  # a source reads no more
         self.finish_at: float | None = None
         self.full = False
         self.rate_watch, self.queue_watch = RateWatch(), QueueWatch(spec.max_sojourn_s)
@@ -312,7 +312,10 @@ class ElasticExecutor:
 
     def _open(self, link: Link) -> None:
         assert self.welcome is not None
-        link.send(m.encode(m.Open(self.welcome.position, self.welcome.held)))
+        shares = self.welcome.shares
+        # It is not among them yet, and the readers that stay are in the order of their shares.
+        share = None if shares is None else shares[len(self.workers.staying(""))]
+        link.send(m.encode(m.Open(self.welcome.position, self.welcome.held, share)))
 
     def _hire(self, machine: str, count: int) -> None:
         """Have workers of another machine come here."""
@@ -365,14 +368,15 @@ class ElasticExecutor:
                     now_s = time.monotonic()
                     message.acks = [m.Ack(ack.root, ack.value, now_s) for ack in message.acks]
                 self.tracing.note([], message.acks)
-                if message.failed:
-                    cutting = any(w.cutting for w in self.workers.all)
-                    self.on_error.failed(message.failed, cutting and not worker.cutting)
+                self._failed(worker, message.failed)
                 if message.text:
                     self.channel.send(m.Text(message.text))
             case m.Fed():
                 self.meter.read(message.read, message.gap_s, message.gap_s2)
                 self.meter.schedule(message.intended_s, time.monotonic())
+                if message.busy_s:  # what a tuple takes is known on average only
+                    squares = message.busy_s**2 / message.read
+                    self.meter.served_some(0, message.read, message.busy_s, squares)
                 risen = self.rate_watch.add(message.read, message.intended_s)
                 if risen is not None:
                     self.channel.send(m.Pressed(*risen, 0.0))
@@ -380,8 +384,11 @@ class ElasticExecutor:
                 self.credit.used(worker, message.more)
                 self._emit(worker, message.groups)
                 self.tracing.note(message.roots, [])
+                self._failed(worker, message.failed)
             case m.Exhausted():
-                self.exhausted = True
+                worker.exhausted = True
+            case m.Waits():
+                worker.backlog = message.backlog
             case m.Cut():
                 self.commits.worker_cut(worker)
             case m.Saved():
@@ -396,6 +403,11 @@ class ElasticExecutor:
                 self.workers.told(worker, message)
             case m.Told():
                 worker.telling.popleft()
+
+    def _failed(self, worker: Worker, letters: list[m.DeadLetter]) -> None:
+        if letters:
+            cutting = any(w.cutting for w in self.workers.all)
+            self.on_error.failed(letters, cutting and not worker.cutting)
 
     def _emit(self, worker: Worker, groups: list[m.Group]) -> None:
         self.commits.emitted(worker, groups)
@@ -445,6 +457,26 @@ class ElasticExecutor:
         else:
             self.workers.resize(self.wanted, self.away)
 
+    def _read(self, shares: list[m.Share]) -> None:
+        """Have each reader of a source read its share: those that stay, those that come, and none
+        any more of those that go."""
+        assert self.welcome is not None
+        self.welcome.shares = shares
+        self.wanted = len(shares)
+        for worker, share in zip(self.workers.staying(""), shares, strict=False):
+            worker.exhausted = False
+            worker.link.send(m.encode(m.Read(share)))
+        self._resize()
+        self.credit.keep(self.workers.all)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing comes from a source any more."""
+        workers = self.workers.all
+        if self.spec.kind != "source" or self.stopped:
+            return True
+        return bool(workers) and all(worker.exhausted for worker in workers)
+
     # the channel
 
     def _command(self, message: m.ToExecutor) -> None:
@@ -460,13 +492,15 @@ class ElasticExecutor:
                 self.tracing.flush()
                 self.channel.send(report(self, message.number))
             case m.StopSource():
-                self.exhausted = True
+                self.stopped = True
                 for worker in self.workers.all:
                     worker.link.send(m.encode(m.Stop()))
             case m.Inject():
                 self.emitter.pass_on(message.row)
             case m.Commit():
                 self.commits.ask(message)
+            case m.Reading():
+                self._read(message.shares)
             case m.Confirm():
                 self.commits.confirm(message)
             case m.Committed():
@@ -474,6 +508,8 @@ class ElasticExecutor:
                 self.batches.let_end()
             case m.Welcome():
                 self.welcome = message
+                if message.shares is not None:
+                    self.wanted = len(message.shares)
                 self._begin()
             case m.GoOn():
                 self._go_on()

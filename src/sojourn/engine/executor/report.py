@@ -8,6 +8,7 @@ from sojourn.engine.wire import messages as m
 
 if TYPE_CHECKING:
     from sojourn.engine.executor.executor import ElasticExecutor
+    from sojourn.engine.executor.workers import Worker
 
 
 def report(executor: "ElasticExecutor", number: int) -> m.Report:
@@ -56,5 +57,12 @@ def report(executor: "ElasticExecutor", number: int) -> m.Report:
         sync_s=workers.moved.sync_s,
         moving_s=workers.moved.moving_s,
         machine=executor.machine,
+        backlog=_backlog(workers.all),
         stages=dict(zip(chain, meter.stages or [(0, 0.0, 0.0)] * len(chain), strict=True)),
     )
+
+
+def _backlog(readers: "list[Worker]") -> dict[str, int] | None:
+    """What waits in the splits of a source, as far as its readers can tell."""
+    told = [reader.backlog for reader in readers if reader.backlog is not None]
+    return {split: count for one in told for split, count in one.items()} if told else None

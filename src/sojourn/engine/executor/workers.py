@@ -68,6 +68,8 @@ class Worker:
     slots: int = 1  # tuples that it works on at once
     telling: deque[int] = field(default_factory=deque)  # sizes of broadcasts not taken up yet
     away: bool = False  # it stands for another executor
+    exhausted: bool = False  # a source's that has nothing more to read
+    backlog: dict[str, int] | None = None  # what waits in its splits
 
 
 @dataclass
@@ -254,21 +256,21 @@ class Workers:
         for gone in self.hired.keys() - self.away.keys():
             del self.hired[gone]
         there = sum(
-            min(most, sum(w.pid is not None for w in self._staying(machine)))
+            min(most, sum(w.pid is not None for w in self.staying(machine)))
             for machine, most in self.away.items()
         )
         least = wanted - sum(self.away.values())
-        wanted = max(least, min(len(self._staying("")), wanted - there)) if self.away else wanted
+        wanted = max(least, min(len(self.staying("")), wanted - there)) if self.away else wanted
         count = -(-wanted // self.slots) if self.slots else wanted
-        for _ in range(count - len(self._staying(""))):
+        for _ in range(count - len(self.staying(""))):
             self._add(Worker(self.start_worker(), self.queue()))
         for machine in {"", *self.away, *(w.machine for w in self.all)}:
             most = count if not machine else self.away.get(machine, 0)
-            for worker in self._staying(machine)[most:]:
+            for worker in self.staying(machine)[most:]:
                 worker.retiring = True
         self._hire()
         if self.slots:
-            staying = self._staying("")
+            staying = self.staying("")
             for worker, slots in zip(staying, shares(wanted, count), strict=True):
                 worker.slots = slots
         self.balance()
@@ -276,7 +278,8 @@ class Workers:
             self.retire_if_done(worker)
         self.pump()
 
-    def _staying(self, machine: str) -> list[Worker]:
+    def staying(self, machine: str) -> list[Worker]:
+        """The workers on a machine that are not about to go; here, if it has no name."""
         return [w for w in self.all if not w.retiring and w.machine == machine]
 
     def queue(self) -> deque[Item]:
@@ -295,7 +298,7 @@ class Workers:
         for machine, count in self.away.items():
             if now_s > self.hired_s.get(machine, now_s) + HIRE_S:
                 self.hired[machine] = 0
-            lacking = count - len(self._staying(machine)) - self.hired[machine]
+            lacking = count - len(self.staying(machine)) - self.hired[machine]
             if lacking > 0:
                 self.hired[machine] += lacking
                 self.hired_s[machine] = now_s
@@ -304,7 +307,7 @@ class Workers:
     def joined(self, link: Link, machine: str) -> Worker | None:
         """Take in a worker of another machine; None if it is not wanted any more."""
         self.hired[machine] = max(0, self.hired[machine] - 1)
-        if len(self._staying(machine)) >= self.away.get(machine, 0):
+        if len(self.staying(machine)) >= self.away.get(machine, 0):
             return None
         worker = Worker(link, self.queue(), machine)
         self._add(worker)

@@ -81,8 +81,8 @@ def senders_of(layout: Layout, broadcasts: bool = False) -> dict[str, set[str]]:
 
 
 def executors_of(spec: SourceSpec | OperatorSpec | SinkSpec) -> int:
-    """Only operators may have more than one executor."""
-    return spec.executors if isinstance(spec, OperatorSpec) else 1
+    """Only sinks have always one."""
+    return 1 if isinstance(spec, SinkSpec) else spec.executors
 
 
 def layout(topology: Topology) -> Layout:

@@ -87,11 +87,33 @@ class Broadcast(msgspec.Struct, array_like=True, tag="broadcast"):
     changes: list[Change]
 
 
+Schedule = tuple[int, float, float]
+"""How far the schedule of a paced source has come: tuples, seconds, and the sum of all gaps."""
+
+
+class Share(msgspec.Struct, array_like=True, frozen=True):
+    """What one of `readers` processes of a source reads: splits, with their pickled positions, or
+    nothing for the beginning. It takes every so-many-th time of the schedule."""
+
+    positions: dict[str, bytes]
+    number: int = 0
+    readers: int = 1
+    schedule: Schedule = (0, 0.0, 0.0)
+
+
 class Open(msgspec.Struct, array_like=True, tag="open"):
-    """The first thing a worker is told: where a source goes on, and what a sink held back."""
+    """The first thing a worker is told: where a source goes on, or its share if it has splits, and
+    what a sink held back."""
 
     position: bytes
     held: list[str]
+    share: Share | None = None
+
+
+class Read(msgspec.Struct, array_like=True, tag="read"):
+    """Read these splits from now on, and send what was held."""
+
+    share: Share
 
 
 class GoOn(msgspec.Struct, array_like=True, tag="go_on"):
@@ -112,6 +134,7 @@ class Close(msgspec.Struct, array_like=True, tag="close"):
 
 ToWorker = (
     Open
+    | Read
     | Work
     | Save
     | Load
@@ -208,7 +231,8 @@ class Told(msgspec.Struct, array_like=True, tag="told"):
 class Fed(msgspec.Struct, array_like=True, tag="fed"):
     """What a source read: output, trees begun, when the last value was meant to arrive, the
     moments of the gaps between intended arrivals, and whether more is due than one message takes.
-    """
+    Values that could not be read are in `failed`. A reader of splits also tells for how long it has
+    used the processor since it last sent."""
 
     groups: list[Group]
     roots: list[Root]
@@ -218,6 +242,15 @@ class Fed(msgspec.Struct, array_like=True, tag="fed"):
     gap_s: float
     gap_s2: float
     more: bool
+    failed: list[DeadLetter] = []
+    busy_s: float = 0.0
+
+
+class Waits(msgspec.Struct, array_like=True, tag="waits"):
+    """How many tuples wait in each split of a reader, as the source says, those included that it
+    has read and not sent."""
+
+    backlog: dict[str, int]
 
 
 class Exhausted(msgspec.Struct, array_like=True, tag="exhausted"):
@@ -232,13 +265,16 @@ class Cut(msgspec.Struct, array_like=True, tag="cut"):
 
 class Saved(msgspec.Struct, array_like=True, tag="saved"):
     """What belongs to a commit is on disk: the size of the file of changed keys (0: there is
-    none), the position of a source, what a sink has staged and holds."""
+    none), the position of a source, what a sink has staged and holds. A source with splits tells
+    the positions of those that have moved on since the last commit, and of its schedule."""
 
     commit: int
     size: int = 0
     position: bytes = b""
     publish: list[tuple[str, str]] = []
     held: list[str] = []
+    splits: dict[str, bytes] = {}
+    schedule: Schedule = (0, 0.0, 0.0)
 
 
 class Ready(msgspec.Struct, array_like=True, tag="ready"):
@@ -255,7 +291,9 @@ class Fatal(msgspec.Struct, array_like=True, tag="fatal"):
     user: bool = True
 
 
-FromWorker = Done | Fed | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Took | Timers | Told
+FromWorker = (
+    Done | Fed | Waits | Exhausted | Cut | Saved | Ready | Fatal | GiveShard | Took | Timers | Told
+)
 
 encode = msgspec.msgpack.Encoder().encode
 decode_change = msgspec.msgpack.Decoder(Change).decode
@@ -363,6 +401,7 @@ class Report(msgspec.Struct, array_like=True, tag="report"):
     sync_s: float = 0.0  # until all tuples before their labels were done
     moving_s: float = 0.0  # from then on until they were served again
     machine: str = ""  # that the executor is on
+    backlog: dict[str, int] | None = None  # tuples that wait in a source's splits, if it says
 
 
 class Pressed(msgspec.Struct, array_like=True, tag="pressed"):
@@ -433,7 +472,8 @@ class Part(msgspec.Struct, array_like=True):
     """One executor's part in a commit: files of changed keys with their sizes, oldest first, named
     below the state's folder; the position of a source; the file of tuples that were under way, and
     the vertices they go to; what sinks have staged and hold. `shards` are the executor's own, if
-    they were divided while the topology ran."""
+    they were divided while the topology ran. `splits` and `schedule` are as in Saved; in a record,
+    the splits of all parts are in one place instead."""
 
     vertex: str
     executor: int
@@ -445,6 +485,8 @@ class Part(msgspec.Struct, array_like=True):
     held: list[str] = []
     guilty: list[bytes] = []
     shards: list[int] | None = None
+    splits: dict[str, bytes] = {}
+    schedule: Schedule = (0, 0.0, 0.0)
 
     def saved(self, executors: int) -> SavedFiles:
         """Its files, of one of so many executors."""
@@ -527,7 +569,8 @@ class Inject(msgspec.Struct, array_like=True, tag="inject"):
 class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
     """Where an executor goes on: the last commit, and its part that concerns the executor. With
     `anew`, executors that divided the shards differently saved the state; otherwise `sizes` are the
-    sizes of the files. `table` are the files of what was broadcast."""
+    sizes of the files. `table` are the files of what was broadcast. `shares` are for the readers of
+    a source with splits."""
 
     commit: int
     state: list[SavedFiles] = []
@@ -537,15 +580,24 @@ class Welcome(msgspec.Struct, array_like=True, tag="welcome"):
     position: bytes = b""
     held: list[str] = []
     table: list[str] = []
+    shares: list[Share] | None = None
 
 
 class Commit(msgspec.Struct, array_like=True, tag="commit"):
     """Make the cut of this commit. With `hold` nothing is done after it; with `last` it is the
-    last one before the topology ends."""
+    last one before the topology ends. The splits of the sources in `anew` will be shared out anew:
+    they send nothing after it until they are told to read them."""
 
     number: int
     hold: bool
     last: bool
+    anew: list[str] = []
+
+
+class Reading(msgspec.Struct, array_like=True, tag="reading"):
+    """Have so many processes read a source's splits from now on, each its share."""
+
+    shares: list[Share]
 
 
 class Confirm(msgspec.Struct, array_like=True, tag="confirm"):
@@ -585,6 +637,7 @@ ToExecutor = (
     | StopSource
     | Inject
     | Commit
+    | Reading
     | Confirm
     | Committed
     | GoOn

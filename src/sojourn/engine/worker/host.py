@@ -126,7 +126,13 @@ class _Host:
             assert isinstance(begin, m.Open)
             if isinstance(self.code, Source):
                 feeder = Feeder(
-                    self.code, spec.routes, begin.position, spec.tracked_per_s, spec.queue_bytes
+                    self.code,
+                    spec.routes,
+                    begin.position,
+                    spec.tracked_per_s,
+                    spec.queue_bytes,
+                    begin.share,
+                    spec.keep_going,
                 )
                 send_frame(sock, m.encode(m.Ready(os.getpid())))
                 feeder.run(sock, reader)
