@@ -17,10 +17,15 @@ KEPT = 3
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
+def spark_home() -> Path:
+    """Where the Spark is that would be started: pip's, unless the user names another."""
+    return Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
+
+
 def class_options(java_home: Path, cache: Path) -> tuple[str, str]:
     """The options to write an archive, and the options to use one. One of the two is empty. Both
     are empty where archives are not possible."""
-    home = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
+    home = spark_home()
     jars, release = home / "jars", java_home / "release"
     if not (java_home / "lib" / "server" / "classes.jsa").exists() or not release.exists():
         return "", ""  # this Java has no archives, or another layout of files
