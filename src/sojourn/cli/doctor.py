@@ -11,6 +11,7 @@ import typer
 
 from sojourn.cli import checks
 from sojourn.cli.checks import NOTE, OK, WRONG, Finding
+from sojourn.cli.progress import busy
 from sojourn.errors import InputError
 from sojourn.units import format_duration
 
@@ -76,9 +77,9 @@ def _with_spark(master: str | None, checkpoint: Path | None) -> Iterator[Finding
     """What only a session tells."""
     from sojourn.engine.spark.session import session
 
-    typer.echo("starting Spark …", err=True)
     try:
-        spark = session(None, master, _SLOTS, "sojourn doctor", 600.0)
+        with busy("starting Spark", after_s=0.0):
+            spark = session(None, master, _SLOTS, "sojourn doctor", 600.0)
     except Exception as error:  # noqa: BLE001  # whatever keeps Spark from starting is what is wrong
         yield Finding("facts", WRONG, f"Spark does not start: {_short(error)}", _SEE)
         return
@@ -112,9 +113,9 @@ def _machines(spark: Any) -> Finding:
     """Whether the machines of a cluster run tasks, and are as this one."""
     from sojourn.engine.spark.facts import slots, version
 
-    typer.echo("waiting for a machine …", err=True)
     try:
-        found = slots(spark, _WAIT_S)
+        with busy("waiting for a machine", after_s=0.0):
+            found = slots(spark, _WAIT_S)
     except Exception as error:  # noqa: BLE001  # whatever keeps tasks from running is what is wrong
         mend = "install this Sojourn for the same Python on every machine, and see PYSPARK_PYTHON"
         return Finding("machines", WRONG, f"a task fails: {_short(error)}", mend)
@@ -142,7 +143,10 @@ def _trial(spark: Any, checkpoint: Path | None) -> Finding:
 
     began_s = time.monotonic()
     try:
-        with start(_topology(), spark=spark, checkpoint=checkpoint) as running:
+        with (
+            busy("trying a topology", after_s=0.0),
+            start(_topology(), spark=spark, checkpoint=checkpoint) as running,
+        ):
             up_s = time.monotonic() - began_s
             done = running.await_idle(_WAIT_S)
             sojourn = running.samples().sojourn

@@ -34,7 +34,8 @@ def class_options(java_home: Path, cache: Path) -> tuple[str, str]:
         return "", ""  # Java archives no classes where the path has directories with files
     try:
         folder = durable.private_directory(cache / "classes")
-        made_of = f"{release.read_text(encoding='utf-8')}{conf}{jars}{jars.stat().st_mtime_ns}"
+        # The first word changes with what a session loads.
+        made_of = f"ui {release.read_text(encoding='utf-8')}{conf}{jars}{jars.stat().st_mtime_ns}"
         key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
         return _options(folder, key)
     except (OSError, InputError):

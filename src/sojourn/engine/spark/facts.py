@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from sojourn.engine.spark.session import AT_START, PER_QUERY
@@ -37,7 +36,7 @@ def lacking(spark: SparkSession) -> list[str]:
     unknown = [key for key in {**AT_START, **PER_QUERY} if known.findEntry(key) is None]
     try:
         jvm.java.lang.Class.forName(_CLOCK)
-    except Py4JJavaError:
+    except Exception:  # noqa: BLE001  # Java's own, in whatever way it comes
         unknown.append(_CLOCK)
     return unknown
 
