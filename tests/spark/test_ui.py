@@ -74,9 +74,9 @@ def run(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_terminal_shows_what_operators_print_and_nothing_of_spark(tmp_path: Path) -> None:
     done = run(tmp_path)
-    told, said = [], []
-    for line in done.stderr.splitlines():
-        (said if line.startswith("checked ") else told).append(line)
+    lines = done.stderr.splitlines()
+    said = [line for line in lines if line.startswith("checked ")]
+    told = [line for line in lines if line not in said]
     assert sorted(said) == sorted(f"checked {number}" for number in range(100))
     starting, ui = told
     assert starting == "starting Spark …"

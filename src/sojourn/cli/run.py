@@ -70,7 +70,7 @@ def run(
     topology = load_topology(app)
     view = (
         LiveView()
-        if sys.stdout.isatty() and not as_json
+        if sys.stdout.isatty() and not (as_json or verbose)
         else LineView(sys.stderr if as_json else sys.stdout)
     )
     targets: dict[str, Any] = {
