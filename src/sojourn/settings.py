@@ -158,6 +158,13 @@ class EngineSettings(_Checked):
         "How often executors that have outgrown their machine are split, and idle ones merged. The "
         "operator's senders pause for that. Never, if 0.",
     )
+    ui: str = _knob(
+        "ui",
+        "loopback|none",
+        "loopback",
+        "Where Spark's own UI listens, in a session that Sojourn makes on this machine. All users "
+        "of the machine can read it, and nobody can end jobs there.",
+    )
     drain_s: float = _knob(
         "drain",
         "duration",

@@ -298,7 +298,7 @@ class Running:
     def summary(self) -> Summary:
         """The summary so far. Without a control loop it holds no measurements."""
         if self.loop is not None:
-            return self.loop.summary(self.restarts)
+            return replace(self.loop.summary(self.restarts), ui=self.engine.ui)
         processors = sum(self.engine.supervisor.wanted.values())
         return Summary(
             topology=self.topology.name,
@@ -310,6 +310,7 @@ class Running:
             most_processors=processors,
             restarts=self.restarts,
             changes=(),
+            ui=self.engine.ui,
         )
 
     @property
@@ -322,6 +323,11 @@ class Running:
     def restarts(self) -> int:
         """How often the topology was restarted after a failure."""
         return self.engine.restarts
+
+    @property
+    def ui(self) -> str | None:
+        """The address of Spark's UI, if it has one."""
+        return self.engine.ui
 
     @property
     def error(self) -> str | None:

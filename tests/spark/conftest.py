@@ -28,7 +28,7 @@ OWN = f"SOJOURN_TESTS={MARK}"
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    made = session(None, f"local[{SLOTS}]", SLOTS, "tests", 3.0)
+    made = session(None, f"local[{SLOTS}]", SLOTS, "tests", 3.0, ui=True)
     yield made
     left = processes()
     made.stop()

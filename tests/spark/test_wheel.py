@@ -1,6 +1,7 @@
 """A wheel made of the repository, installed into an empty environment, runs `sojourn` and the
 README's program."""
 
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from conftest import results
 from sojourn.engine.spark.java import find_java
 
 ROOT = Path(__file__).parents[2]
+SHORT = ("--duration", "5s", "--json")
 LARGE = ("pyspark", "py4j")  # too large to install again
 
 
@@ -70,9 +72,13 @@ def test_the_wheel_runs_the_readme_program(tmp_path: Path) -> None:
     assert "No broken requirements" in run(*pip, "--python", home, "check")
 
     assert run("sojourn", "--version").startswith("sojourn ")
-    assert "Java" in run("sojourn", "doctor")
+    assert "20 tuples came through" in run("sojourn", "doctor")
     planned = run("sojourn", "plan", ROOT / "examples" / "plans" / "vld.yaml")
     assert "22 processors: mean sojourn 1.04 s" in planned
+
+    assert "Now type:" in run("sojourn", "init", "first")
+    told = run("sojourn", "run", "first/app.py", "--config", "first/sojourn.yaml", *SHORT)
+    assert json.loads(told)["topology"] == "sensors"
 
     script = tmp_path / "app.py"
     where = "\nif __name__ == '__main__':\n    print('from', sj.__file__)\n"

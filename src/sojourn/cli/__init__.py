@@ -10,6 +10,7 @@ from sojourn import __version__
 from sojourn.cli.conf import conf
 from sojourn.cli.doctor import doctor
 from sojourn.cli.experiment import experiment
+from sojourn.cli.init import init
 from sojourn.cli.measure import measure
 from sojourn.cli.plan import plan
 from sojourn.cli.profile import profile
@@ -43,6 +44,7 @@ def sojourn(
     """Keep a stream topology's sojourn time under a target with the fewest processors."""
 
 
+app.command()(init)
 app.command()(run)
 app.command()(simulate)
 app.command()(plan)

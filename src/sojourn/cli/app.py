@@ -1,6 +1,7 @@
 """An application as the command line names it, `APP.py[:name]`: finds its topology."""
 
 import importlib.util
+import logging
 import sys
 import traceback
 from collections.abc import Callable
@@ -50,6 +51,16 @@ def load_topology(app: str) -> Topology:
     raise InputError(
         f"{file}: has several topologies ({names}); name one, as in {file}:{names.split(',')[0]}"
     )
+
+
+def speak_up() -> None:
+    """Have Sojourn and Spark say on standard error what they usually keep to themselves."""
+    log = logging.getLogger("sojourn")
+    log.setLevel(logging.DEBUG)
+    if not log.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        log.addHandler(handler)
 
 
 def _called(file: str, function: Callable[[], Any]) -> Any:

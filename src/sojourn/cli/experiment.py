@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sojourn.cli.progress import busy
 from sojourn.errors import InputError
 
 _PAPERS = ("drs_", "elasticutor_", "icdcs_", "profiling_", "provisioning_")
@@ -126,9 +127,8 @@ def _run_each(
     origin: Any = importlib.import_module("origin")
     origins = {name: origin.origin(folder, name) for name in modules}  # of the code as loaded
     for name, module in modules.items():
-        typer.echo(f"{name} …", err=True)
         began, date = time.monotonic(), datetime.now(UTC)
-        with watch.Steal() as steal:
+        with busy(name, after_s=0.0), watch.Steal() as steal:
             finding = module.run(bench)
         about = {
             "about": " ".join(module.__doc__.split("\n\n")[0].split()),

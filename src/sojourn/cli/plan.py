@@ -20,6 +20,7 @@ from sojourn.cli.plan_report import (
     record,
 )
 from sojourn.cli.planfile import PlanFile, read_plan_file
+from sojourn.cli.progress import busy
 from sojourn.cli.unequal_report import print_unequal, unequal_record
 from sojourn.errors import InputError
 from sojourn.queueing import (
@@ -78,7 +79,8 @@ def plan(
         raise InputError(f"{file}: {error}") from error
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True, width=_WIDE)
     if contents.kinds:
-        dealt = _solve_unequal(network, contents, goal)
+        with busy("solving"):
+            dealt = _solve_unequal(network, contents, goal)
         if not dealt.feasible:
             raise InputError(f"{file}: {dealt.reason}")
         if as_json:
@@ -87,13 +89,15 @@ def plan(
         else:
             print_unequal(console, contents.name, network, dealt, contents.kinds)
         return
-    best = _solve(network, contents, goal)
+    with busy("solving"):
+        best = _solve(network, contents, goal)
     if not best.feasible:
         raise InputError(f"{file}: {best.reason}")
     allocations = _allocations(compare, network) if compare is not None else []
     if plot and not show_sweep:
         raise InputError("--plot: draws the sweep; add --sweep")
-    steps = _steps(network, contents, goal, best) if show_sweep else []
+    with busy("sweeping"):
+        steps = _steps(network, contents, goal, best) if show_sweep else []
     if plot:
         draw(plot, contents.name, network, goal, best, steps)
     if as_json:

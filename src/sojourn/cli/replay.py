@@ -10,6 +10,7 @@ from rich.console import Console
 
 from sojourn.attached import journal as attached
 from sojourn.attached.journal import is_attached
+from sojourn.cli.progress import busy
 from sojourn.cli.run_view import LiveView
 from sojourn.configuration import from_options
 from sojourn.control.journal import read_journal
@@ -62,19 +63,20 @@ def replay(
     shape, records = read_journal(journal)
     ticks = differing = warm_up = 0
     first_s: float | None = None
-    screen = LiveView(Console(file=io.StringIO(), record=True, width=100))
-    for replayed in decide_again(shape, records, changes):
-        record = replayed.record
-        first_s = record.time_s if first_s is None else first_s
-        ticks += 1
-        if picture is not None:
-            screen(record)
-        warm_up += replayed.warm_up
-        if replayed.differs:
-            differing += 1
-            typer.echo(f"{record.time_s - first_s:7.1f} s")
-            typer.echo(f"    then  {record.decision.action}: {record.decision.reason}")
-            typer.echo(f"    now   {replayed.decision.action}: {replayed.decision.reason}")
+    screen = LiveView(Console(file=io.StringIO(), record=True, width=110))
+    with busy(f"deciding {shape.name} again"):
+        for replayed in decide_again(shape, records, changes):
+            record = replayed.record
+            first_s = record.time_s if first_s is None else first_s
+            ticks += 1
+            if picture is not None:
+                screen(record)
+            warm_up += replayed.warm_up
+            if replayed.differs:
+                differing += 1
+                typer.echo(f"{record.time_s - first_s:7.1f} s")
+                typer.echo(f"    then  {record.decision.action}: {record.decision.reason}")
+                typer.echo(f"    now   {replayed.decision.action}: {replayed.decision.reason}")
     if picture is not None:
         try:
             screen.save(picture)
@@ -101,13 +103,14 @@ def _replay_attached(journal: Path, max_latency: str | None) -> None:
         wish = replace(wish, max_latency_s=limit_s)
     count = differing = 0
     first_s: float | None = None
-    for then, now in attached.replay(periods, wish):
-        first_s = then.seen.time_s if first_s is None else first_s
-        count += 1
-        if then.decision.executors != now.executors:
-            differing += 1
-            typer.echo(f"{then.seen.time_s - first_s:7.1f} s")
-            for when, decision in (("then", then.decision), ("now ", now)):
-                number = "as they are" if decision.executors is None else decision.executors
-                typer.echo(f"    {when}  executors {number}: {decision.why}")
+    with busy(f"deciding {header.query} again"):
+        for then, now in attached.replay(periods, wish):
+            first_s = then.seen.time_s if first_s is None else first_s
+            count += 1
+            if then.decision.executors != now.executors:
+                differing += 1
+                typer.echo(f"{then.seen.time_s - first_s:7.1f} s")
+                for when, decision in (("then", then.decision), ("now ", now)):
+                    number = "as they are" if decision.executors is None else decision.executors
+                    typer.echo(f"    {when}  executors {number}: {decision.why}")
     typer.echo(f"{header.query}: {count} periods, {differing or 'none'} decided differently")

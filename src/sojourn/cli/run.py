@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from sojourn.cli.app import load_topology
+from sojourn.cli.app import load_topology, speak_up
+from sojourn.cli.progress import SOON_S, busy
 from sojourn.cli.run_view import LineView, LiveView, print_summary
 from sojourn.errors import InputError
 from sojourn.units import parse_duration
@@ -49,6 +50,9 @@ def run(
     duration: Annotated[str | None, typer.Option(help="Stop after this long.")] = None,
     journal: Annotated[Path | None, typer.Option(help="Write decisions to this file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show what Spark and Sojourn log.")
+    ] = False,
 ) -> None:
     """Run a topology and keep its target with the fewest processors. Ctrl-C stops it cleanly."""
     from sojourn import configuration
@@ -56,6 +60,8 @@ def run(
     from sojourn.settings import ControlSettings, EngineSettings
     from sojourn.wiring import Running, check_goal, settings_for
 
+    if verbose:
+        speak_up()
     seconds = None if duration is None else parse_duration(duration, "--duration")
     if seconds is not None and not seconds > 0:
         raise InputError(f"--duration must be above zero; got {duration!r}")
@@ -64,7 +70,7 @@ def run(
     topology = load_topology(app)
     view = (
         LiveView()
-        if sys.stdout.isatty() and not as_json
+        if sys.stdout.isatty() and not (as_json or verbose)
         else LineView(sys.stderr if as_json else sys.stdout)
     )
     targets: dict[str, Any] = {
@@ -86,27 +92,31 @@ def run(
         given += [word for one in conf or [] for word in ("--conf", one)]
         stale = Watch(profile, topology, of_control, app, master, checkpoint, recalibrate, given)
         topology = stale.topology
-    typer.echo("starting Spark …", err=True)
-    with (
-        stale or contextlib.nullcontext(),
-        Running(
-            topology,
-            of_engine,
-            of_control,
-            checkpoint=checkpoint,
-            master=master,
-            journal=journal,
-            advise=advise,
-            listeners=[view] if stale is None else [view, stale.heard],
-            stale=stale,
-            watch=None if config is None else (config, lambda: read()[1]),
-        ) as running,
-    ):
+    with stale or contextlib.nullcontext(), contextlib.ExitStack() as ending:
+        with busy("starting Spark", after_s=0.0):
+            running = Running(
+                topology,
+                of_engine,
+                of_control,
+                checkpoint=checkpoint,
+                master=master,
+                journal=journal,
+                advise=advise,
+                listeners=[view] if stale is None else [view, stale.heard],
+                stale=stale,
+                watch=None if config is None else (config, lambda: read()[1]),
+            )
+            ending.enter_context(running)
+        if running.ui is not None:
+            typer.echo(f"Spark's UI: {running.ui}", err=True)
+        soon_s = SOON_S
         try:
             with view:
                 running.wait(seconds)
         except KeyboardInterrupt:
-            typer.echo("stopping …", err=True)
+            soon_s = 0.0
+        with busy("stopping", soon_s):
+            running.stop()
     summary = running.summary
     if as_json:
         typer.echo(summary.as_json())

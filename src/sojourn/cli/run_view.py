@@ -1,20 +1,32 @@
 """What `sojourn run` shows: a live table on a terminal, plain lines elsewhere, and a summary.
 Fed with tick records, and knows nothing else."""
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 import typer
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sojourn.cli import sparkline
 from sojourn.control.controller import Record
 from sojourn.control.summary import Summary
 from sojourn.queueing.network import what_of
 from sojourn.units import format_duration as told
+
+_MOST_COLUMNS = 240
+_LABEL = 18
+_METER = 10
+_WIDE = 70
+_CHANGES = 5
+_HIGH, _FULL = 0.75, 0.9
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # of a synchronized update
 
 
 def _sojourn_line(record: Record) -> str:
@@ -62,7 +74,8 @@ class LineView:
 
 
 class LiveView:
-    """A table that changes in place."""
+    """A screen that changes in place: the sojourn against its target and the processors over time,
+    a table of operators, the last decision, and the last changes."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.screen: Group | Text = Text("waiting for the first interval …")
@@ -70,6 +83,8 @@ class LiveView:
         self.changes: list[str] = []
         self.last: Record | None = None
         self.first_s: float | None = None
+        self.sojourns: deque[float | None] = deque(maxlen=_MOST_COLUMNS)
+        self.processors: deque[float | None] = deque(maxlen=_MOST_COLUMNS)
 
     def __call__(self, record: Record) -> None:
         if self.first_s is None:
@@ -85,8 +100,21 @@ class LiveView:
             record = replace(self.last, decision=record.decision)
         else:
             self.last = record
+            self.sojourns.append(record.metric)
+            self.processors.append(_processors(record))
         self.screen = self.render(record, since)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """Show the screen. A terminal that understands it holds back what it draws until all of it
+        is there; others ignore that."""
+        console = self.live.console
+        if console.is_terminal:
+            console.file.write(_BEGIN)
         self.live.update(self.screen, refresh=True)
+        if console.is_terminal:
+            console.file.write(_END)
+            console.file.flush()
 
     def save(self, path: Path) -> None:
         """The screen as it is now, as a picture."""
@@ -96,28 +124,66 @@ class LiveView:
 
     def render(self, record: Record, since_s: float) -> Group:
         """The whole screen."""
-        table = Table(
-            title=f"{_sojourn_line(record)}   after {since_s:.0f} s", title_justify="left"
-        )
-        for column in ("operator", "λ /s", "μ /s", "utilization", "processors", "queue"):
-            table.add_column(column, justify="left" if column == "operator" else "right")
-        if record.measure is not None:
-            for name, operator in record.measure.operators.items():
-                rate = f"{1 / operator.service_s:.1f}" if operator.service_s else "–"
-                wanted = record.wanted.get(name)
-                have = str(operator.processors)
-                if wanted is not None and wanted != operator.processors:
-                    have += f" → {wanted}"
-                table.add_row(
-                    Text(name),
-                    f"{operator.arrival_rate:.1f}",
-                    rate,
-                    f"{operator.busy:.0%}",
-                    have,
-                    str(operator.queue),
-                )
+        title = Text(f"{_sojourn_line(record)}   after {since_s:.0f} s", style="italic")
         decision = Text(f"{record.decision.action}: {record.decision.reason}")
-        return Group(table, decision, *(Text(line, style="dim") for line in self.changes[-5:]))
+        changes = (Text(line, style="dim") for line in self.changes[-_CHANGES:])
+        return Group(title, *self._charts(record), self._table(record), decision, *changes)
+
+    def _charts(self, record: Record) -> list[Text]:
+        """The last intervals, a column each."""
+        columns = max(1, min(_MOST_COLUMNS, self.live.console.width - _LABEL))
+        sojourns = list(self.sojourns)[-columns:]
+        processors = list(self.processors)[-columns:]
+        target = record.settings.max_sojourn_s
+        known = [value for value in sojourns if value is not None]
+        lines: list[tuple[str, Text]] = []
+        if target is not None:
+            over, under = sparkline.against(sojourns, target)
+            missed = [value is not None and value > target for value in sojourns]
+            lines.append((told(2 * target), Text(over, style="red")))
+            lines.append((f"target {told(target)}", _coloured(under, missed)))
+        else:
+            most = max(known, default=0.0)
+            lines.append((told(most) if known else "sojourn", Text(sparkline.bars(sojourns, most))))
+        now = next((value for value in reversed(processors) if value is not None), None)
+        most = max((value for value in processors if value is not None), default=0.0)
+        most *= 4 / 3  # so that they do not touch the row above
+        count = "processors" if now is None else f"{now:.0f} processors"
+        lines.append((count, Text(sparkline.bars(processors, most), style="cyan")))
+        return [Text.assemble(f"{label:>{_LABEL - 2}} ┤", line) for label, line in lines]
+
+    def _table(self, record: Record) -> Table:
+        """What every operator does. Its columns keep their width while numbers change."""
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        wide = self.live.console.width >= _WIDE
+        for column, width in (
+            ("operator", 8),
+            ("λ /s", 7),
+            ("μ /s", 7),
+            ("utilization", _METER + 5 if wide else 5),
+            ("processors", 10),
+            ("queue", 6),
+        ):
+            left = column in ("operator", "utilization") and (wide or column == "operator")
+            table.add_column(column, justify="left" if left else "right", min_width=width)
+        for name, operator in () if record.measure is None else record.measure.operators.items():
+            rate = f"{1 / operator.service_s:.1f}" if operator.service_s else "–"
+            wanted = record.wanted.get(name)
+            have = str(operator.processors)
+            if wanted is not None and wanted != operator.processors:
+                have += f" → {wanted}"
+            busy = f"{operator.busy:4.0%}"
+            if wide:
+                busy += f" {sparkline.meter(operator.busy, _METER)}"
+            table.add_row(
+                Text(name),
+                f"{operator.arrival_rate:.1f}",
+                rate,
+                Text(busy, style=_colour(operator.busy)),
+                have,
+                str(operator.queue),
+            )
+        return table
 
     def __enter__(self) -> "LiveView":
         self.live.start()
@@ -125,6 +191,28 @@ class LiveView:
 
     def __exit__(self, *_: object) -> None:
         self.live.stop()
+
+
+def _processors(record: Record) -> float | None:
+    """How many all operators had in the interval."""
+    if record.measure is None:
+        return None
+    return sum(record.measure.operators[name].processors for name in record.wanted)
+
+
+def _colour(busy: float) -> str:
+    """Of a utilization: at which the queue is long, at which it grows soon, or else."""
+    if busy >= _FULL:
+        return "red"
+    return "yellow" if busy >= _HIGH else "green"
+
+
+def _coloured(blocks: str, missed: Iterable[bool]) -> Text:
+    """Green where the target was kept, and red where it was not."""
+    text = Text()
+    for block, bad in zip(blocks, missed, strict=True):
+        text.append(block, style="red" if bad else "green")
+    return text
 
 
 def print_summary(summary: Summary) -> None:
@@ -143,6 +231,8 @@ def print_summary(summary: Summary) -> None:
     typer.echo(
         f"  processors {summary.mean_processors:.1f} on average, {summary.most_processors} at most"
     )
+    if summary.ui is not None:
+        typer.echo(f"  Spark's UI was at {summary.ui}")
     if summary.restarts:
         typer.echo(f"  restarts after failures: {summary.restarts}")
     typer.echo(f"  changes: {len(summary.changes) or 'none'}")

@@ -1,18 +1,14 @@
 """`sojourn simulate`: the same topology and the same control loop in virtual time."""
 
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from sojourn.cli.app import load_topology
+from sojourn.cli.progress import bar
 from sojourn.cli.run_view import print_summary
 from sojourn.errors import InputError
 from sojourn.units import format_duration, parse_duration
@@ -20,7 +16,6 @@ from sojourn.units import format_duration, parse_duration
 if TYPE_CHECKING:
     from sojourn.cli.sweep import Axis
     from sojourn.control.summary import Summary
-    from sojourn.simulate import Progress as Told
     from sojourn.simulate import Simulation
     from sojourn.simulator import Workload
     from sojourn.topology import Topology
@@ -115,7 +110,7 @@ def simulate(
 
         made = Sweep(axes, simulation, at, out)
         try:
-            with _progress("sweep") as told:
+            with bar("sweep") as told:
                 made.run(told)
         except KeyboardInterrupt:
             kept = f"; the same command resumes from {out}" if out is not None else ""
@@ -125,14 +120,14 @@ def simulate(
         return
     if replications > 1:
         try:
-            with _progress(f"{replications} simulations") as told:
+            with bar(f"{replications} simulations") as told:
                 found = replicated(simulation, replications, told)
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
             raise typer.Exit(130) from None
         _show_replications(found, as_json)
         return
-    with _progress("simulating") as told:
+    with bar("simulating") as told:
         summary = simulation.run(journal=journal, progress=told)
     if as_json:
         typer.echo(summary.as_json())
@@ -221,29 +216,3 @@ def _show_replications(found: "dict[int, Summary]", as_json: bool) -> None:
             name, "{:.3g}".format
         )
         typer.echo(f"  {name} {show(spread.mean)} ± {show(spread.half)}")
-
-
-@contextmanager
-def _progress(what: str) -> Iterator["Told"]:
-    """A bar with the time left on a terminal, a line every tenth elsewhere."""
-    if not sys.stderr.isatty():
-        told = 0
-
-        def line(share: float) -> None:
-            nonlocal told
-            if int(share * 10) > told:
-                told = int(share * 10)
-                typer.echo(f"{what}: {told * 10} %", err=True)
-
-        yield line
-        return
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as progress:
-        task = progress.add_task(what, total=1.0)
-        yield lambda share: progress.update(task, completed=share)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sojourn.cli.progress import busy
 from sojourn.errors import InputError
 from sojourn.units import parse_duration
 
@@ -68,9 +69,10 @@ def _told_afterwards(path: Path, wish: "Wish", query: str | None, as_json: bool)
 
     log = Afterwards(path, wish, query, _note)
     advised = False
-    for one in log.periods():
-        _tell(one, as_json)
-        advised = True
+    with busy(f"reading {path}"):
+        for one in log.periods():
+            _tell(one, as_json)
+            advised = True
     if not advised:
         period_s = wish.options.period_s
         raise InputError(

@@ -32,6 +32,7 @@ class Summary:
     most_processors: int
     restarts: int
     changes: tuple[Happened, ...]
+    ui: str | None = None  # Spark's, as long as its session lasts
 
     def as_json(self) -> str:
         """For other programs."""

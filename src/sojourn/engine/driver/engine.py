@@ -70,7 +70,10 @@ class SparkEngine:
             self.checkpoint = Path(checkpoint).resolve()
             claimed = claim(self.checkpoint, topology)
             self.undo.callback(claimed.close)
-            self.spark = session(spark, master, self.layout.slots, topology.name, settings.batch_s)
+            ui = settings.ui != "none"
+            self.spark = session(
+                spark, master, self.layout.slots, topology.name, settings.batch_s, ui
+            )
             keep_jobs_on_interrupt()
             self.plan = Plan(
                 topology=topology,
@@ -85,6 +88,7 @@ class SparkEngine:
                 lasts=lasts,
             )
             context = self.spark.sparkContext
+            self.ui: str | None = context.uiWebUrl
             host = "127.0.0.1" if is_local(str(context.master)) else context.getConf().get(_HOST)
             self.hub = Hub(str(host), self.layout)
             self.hub.start()

@@ -22,6 +22,7 @@ from sojourn.engine.driver.readers import Readers
 from sojourn.engine.driver.record import state_root
 from sojourn.engine.spark.clock import Clock
 from sojourn.engine.spark.session import wait_for_slots
+from sojourn.engine.spark.stages import describe
 from sojourn.engine.spark.task import SCHEMA, pushed, starter
 from sojourn.engine.wire import messages as m
 from sojourn.errors import InputError
@@ -224,7 +225,7 @@ class Supervisor(threading.Thread):
         self.query = (
             rows.writeStream.format("noop")
             .outputMode("update")
-            .queryName(f"{plan.topology.name}-{plan.run}-{epoch}")
+            .queryName(plan.topology.name)
             .trigger(realTime=f"{plan.settings.batch_s * 1000:.0f} milliseconds")  # type: ignore[call-overload]
             .option("checkpointLocation", str(plan.checkpoint / "spark" / str(epoch)))
             .start()
@@ -239,6 +240,7 @@ class Supervisor(threading.Thread):
             self.short_since_s = None
             self.clock.sleep(self.plan.settings.batch_s)
             self.started.set()
+            self._describe_stages()
         elif not (self._cannot_go_on or self.stopping.is_set()):
             raise TimeoutError(f"not all executors came up within {_JOIN_S:.0f} s")
 
@@ -303,7 +305,13 @@ class Supervisor(threading.Thread):
         self._wait(lambda: hub.complete() or hub.moved, _JOIN_S)
         if hub.complete():
             self.clock.sleep(self.plan.settings.batch_s)
+            self._describe_stages()
         return hub.go_on()
+
+    def _describe_stages(self) -> None:
+        """In Spark's UI."""
+        if self.query is not None:
+            describe(self.spark, str(self.query.runId), self.plan.topology.name, self.plan.layout)
 
     def is_to_relocate(self) -> bool:
         """Whether somebody waits for a relocation and has not given up."""

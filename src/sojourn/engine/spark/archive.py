@@ -17,10 +17,15 @@ KEPT = 3
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
+def spark_home() -> Path:
+    """Where the Spark is that would be started: pip's, unless the user names another."""
+    return Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
+
+
 def class_options(java_home: Path, cache: Path) -> tuple[str, str]:
     """The options to write an archive, and the options to use one. One of the two is empty. Both
     are empty where archives are not possible."""
-    home = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
+    home = spark_home()
     jars, release = home / "jars", java_home / "release"
     if not (java_home / "lib" / "server" / "classes.jsa").exists() or not release.exists():
         return "", ""  # this Java has no archives, or another layout of files
@@ -29,7 +34,8 @@ def class_options(java_home: Path, cache: Path) -> tuple[str, str]:
         return "", ""  # Java archives no classes where the path has directories with files
     try:
         folder = durable.private_directory(cache / "classes")
-        made_of = f"{release.read_text(encoding='utf-8')}{conf}{jars}{jars.stat().st_mtime_ns}"
+        # The first word changes with what a session loads.
+        made_of = f"ui {release.read_text(encoding='utf-8')}{conf}{jars}{jars.stat().st_mtime_ns}"
         key = hashlib.sha256(made_of.encode()).hexdigest()[:16]
         return _options(folder, key)
     except (OSError, InputError):

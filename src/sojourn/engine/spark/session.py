@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from sojourn.engine.spark.archive import class_options
 from sojourn.engine.spark.java import find_java
+from sojourn.engine.spark.quiet import hushed
 from sojourn.errors import InputError
 from sojourn.units import parse_duration
 
@@ -55,17 +57,19 @@ QUICK = {
     "spark.python.task.killTimeout": "100ms",  # how long a cancelled task holds its slot
     "spark.python.unix.domain.socket.dir": "/tmp",
 }
-_DEFAULTS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "FATAL",  # the supervisor reports failures, with their cause
-}
+_UI_PORT = 4040
 
 
 def session(
-    spark: SparkSession | None, master: str | None, slots: int, name: str, batch_s: float
+    spark: SparkSession | None,
+    master: str | None,
+    slots: int,
+    name: str,
+    batch_s: float,
+    ui: bool = False,
 ) -> SparkSession:
-    """A session that can run a query with that many slots."""
+    """A session that can run a query with that many slots. If it is made, and on this machine, it
+    may have Spark's UI."""
     own = False
     if spark is None:
         _check_master(master)
@@ -82,10 +86,18 @@ def session(
             os.environ["PYSPARK_PYTHON"] = sys.executable  # the same machine, so the same Python
             builder = builder.config("spark.driver.host", "127.0.0.1")
             builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-            given = submitted().get(_EXECUTORS, "")
-            builder = builder.config(_EXECUTORS, f"{QUICK_JAVA} {use} {given}".strip())
-        builder = configure(builder).config(map={**_DEFAULTS})
-        with _java_options(f"{QUICK_JAVA} {write or use}"):
+            theirs = submitted().get(_EXECUTORS, "")
+            builder = builder.config(_EXECUTORS, f"{QUICK_JAVA} {use} {theirs}".strip())
+        given = submitted()
+        builder = configure(builder).config(
+            map={
+                key: value
+                for key, value in _defaults(ui and is_here(master)).items()
+                if key not in given
+            }
+        )
+        options: dict[str, str] = builder._options
+        with _java_options(f"{QUICK_JAVA} {write or use}"), hushed(options):
             own = own and SparkContext._active_spark_context is None
             spark = _plain(builder) if own else builder.getOrCreate()
     _check(spark)
@@ -101,6 +113,29 @@ def session(
     if own:
         warm_up(spark, 1)
     return spark
+
+
+def _defaults(ui: bool) -> dict[str, str]:
+    """What Spark does unless it is told otherwise. The supervisor reports failures, with their
+    cause, so Spark need not. Its UI has no passwords, so nothing can be changed there."""
+    return {
+        "spark.ui.enabled": str(ui).lower(),
+        "spark.ui.port": _ui_port(),
+        "spark.ui.killEnabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN" if _log.isEnabledFor(logging.DEBUG) else "FATAL",
+    }
+
+
+def _ui_port() -> str:
+    """Where Spark's users look for it. If that is taken, any: Spark itself gives up after a few."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", _UI_PORT))
+        except OSError:
+            return "0"
+    return str(_UI_PORT)
 
 
 def _check_master(asked: str | None) -> None:

@@ -1,0 +1,90 @@
+"""What Spark's own UI shows of a topology, and what the terminal shows of Spark."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import sojourn as sj
+
+SAYS = """
+import sys
+
+def check(number):
+    print("checked", number, file=sys.stderr)
+    return number
+
+import sojourn as sj
+
+t = sj.Topology("numbers")
+source = t.source("numbers", sj.sources.paced(lambda n: n, rate=20, count=100))
+t.sink("out", sj.sinks.call(lambda _: None), t.map("check", check, source))
+"""
+
+
+def asked(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_spark_knows_the_topology_and_its_operators_by_name(spark: SparkSession) -> None:
+    t = sj.Topology("shop")
+    orders = t.source("orders", sj.sources.paced(lambda n: n, rate=5))
+    checked = t.map("check", lambda n: n, orders)
+    priced = t.map("price", lambda n: n, orders, executors=2, processors=2)
+    t.sink("out", sj.sinks.call(lambda _: None), checked, priced)
+    with sj.start(t, spark=spark) as running:
+        assert running.summary.ui == running.ui == spark.sparkContext.uiWebUrl
+        query = running.engine.supervisor.query
+        assert query is not None
+        assert query.name == "shop"
+        app = f"{running.ui}/api/v1/applications/{spark.sparkContext.applicationId}"
+        (job,) = (job for job in asked(f"{app}/jobs?status=running"))
+        assert job["description"].splitlines()[0] == "shop"
+        deadline = time.monotonic() + 60
+        described: list[str] = []
+        while not any("check" in one for one in described):
+            assert time.monotonic() < deadline, described
+            stages = sorted(asked(f"{app}/stages?status=active"), key=lambda one: one["stageId"])
+            described = [stage["description"] for stage in stages]
+            time.sleep(0.2)
+    assert described == ["shop: clock", "shop: orders", "shop: check, price", "shop: out"]
+
+
+def run(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    app = tmp_path / "app.py"
+    app.write_text(SAYS, encoding="utf-8")
+    command = (sys.executable, "-m", "sojourn", "run", str(app), "--max-sojourn", "1s", *options)
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def test_the_terminal_shows_what_operators_print_and_nothing_of_spark(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    lines = done.stderr.splitlines()
+    said = [line for line in lines if line.startswith("checked ")]
+    told = [line for line in lines if line not in said]
+    assert sorted(said) == sorted(f"checked {number}" for number in range(100))
+    starting, ui = told
+    assert starting == "starting Spark …"
+    assert ui.startswith("Spark's UI: http://127.0.0.1:")
+    address = ui.removeprefix("Spark's UI: ")
+    assert f"  Spark's UI was at {address}\n" in done.stdout
+
+
+def test_verbose_shows_what_spark_says(tmp_path: Path) -> None:
+    done = run(tmp_path, "--verbose", "--duration", "1s")
+    assert "Setting default log level" in done.stderr
