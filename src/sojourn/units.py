@@ -83,7 +83,9 @@ DASHBOARD_PORT = 4190
 def parse_address(value: Any, what: str) -> str:
     """HOST:PORT from that, from a part of it, or from True and "on"; "off" from False. Port 0 takes
     any that is free."""
-    text = {True: "on", False: "off"}.get(value, str(value).strip())
+    text = str(value).strip() if isinstance(value, int | str) else ":"
+    if isinstance(value, bool):
+        text = "on" if value else "off"
     if text == "off":
         return text
     host, port = "127.0.0.1", str(DASHBOARD_PORT)
@@ -92,7 +94,7 @@ def parse_address(value: Any, what: str) -> str:
         port = text
     elif text != "on" and found is not None:
         host, port = found[1] or host, found[2] or port
-    if (found is None and not text.isdecimal()) or int(port) > 65535:
+    if (found is None and not text.isdecimal()) or text == "" or int(port) > 65535:
         raise InputError(
             f"{what}: must be HOST:PORT such as {host}:{DASHBOARD_PORT}, on or off; got "
             f"{shown(value)}"

@@ -31,6 +31,7 @@ from sojourn.units import parse_duration
 STATIC = Path(__file__).parent / "static"
 _MOST_BODY = 10_000
 _PING_S = 15
+_RETRY_MS = 1000  # after which a page asks again when the connection is gone
 _MOST_PAGES = 100  # that are open at once
 _ANEW = 900  # news, after which a page is told everything anew, so that it never grows
 _MOST_PROCESSORS = 100_000
@@ -190,7 +191,8 @@ class _Pages:
                 kind, data = ("news", news) if news else ("begin", shown.everything(board))
                 count = count + 1 if news else 0
                 told = None if count >= _ANEW else seen
-                yield ServerSentEvent(msgspec.json.encode(data).decode(), event=kind)
+                text = msgspec.json.encode(data).decode()
+                yield ServerSentEvent(text, event=kind, retry=_RETRY_MS)
                 await fresh.wait()
         finally:
             self.open -= 1
