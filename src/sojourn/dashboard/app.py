@@ -158,7 +158,7 @@ class _Pages:
         count = _number(request, "processors", 1, _MOST_PROCESSORS)
         model = await run_in_threadpool(self.board.model)
         if isinstance(model, str):
-            raise HTTPException(409, f"the model says nothing yet: {model}")
+            return Json({"reason": f"the model says nothing yet: {model}", "present": {}})
         answer = await run_in_threadpool(
             answered, model, target_s, load or 1.0, None if count is None else int(count)
         )

@@ -6,6 +6,12 @@ const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10
 const ALMOST_ALL = 0.99; // of the figures must fit; rare peaks may go beyond the axis
 const SIGNS = { change: "▲", restart: "✕", target: "◆" };
 const MOST_SIGNS = 80;
+// Between which series the fill of the upper one lies.
+const BANDS = {
+  sojourn: () => [{ series: [1, 2] }],
+  processors: (names) => names.slice(1).map((_, place) => ({ series: [place + 1, place + 2] })),
+  load: () => [],
+};
 
 export class Charts {
   constructor(onMark) {
@@ -35,8 +41,8 @@ export class Charts {
   sojournSeries() {
     const soft = style("--soft");
     return [
-      { label: "p99", stroke: colour(4), width: 1, dash: [3, 3] },
-      { label: "p95", stroke: colour(0), width: 1.2, fill: `${colour(4)}22` },
+      { label: "p99", stroke: `${colour(4)}b0`, fill: `${colour(4)}38`, width: 1 },
+      { label: "p95", stroke: colour(0), width: 1.1 },
       { label: "mean", stroke: colour(0), width: 2.4 },
       { label: "model", stroke: soft, width: 1, dash: [1, 3] },
       { label: "target", stroke: colour(5), width: 1.6, dash: [8, 5], paths: uPlot.paths.stepped({ align: -1 }) },
@@ -66,11 +72,11 @@ export class Charts {
     };
     const options = {
       width: Math.max(120, host.clientWidth), height: host.clientHeight, padding: [10, 22, 0, 0],
-      bands: id === "processors" ? this.names.slice(1).map((_, place) => ({ series: [place + 1, place + 2] })) : [],
+      bands: BANDS[id](this.names),
       scales: { x: { time: false, range: () => this.window() }, ...scales },
       series: [{}, ...series.map((one) => ({ points: { show: false }, ...one }))],
       axes: [
-        { ...axis, size: 26, space: 80, incrs: STEPS, values: (u, splits) => splits.map((at) => clock(at, this.about, splits.length > 1 && splits[1] - splits[0] < 60)) },
+        { ...axis, size: 26, space: 58, incrs: STEPS, values: (u, splits) => splits.map((at) => clock(at, this.about, splits.length > 1 && splits[1] - splits[0] < 60)) },
         { ...axis, size: 60, space: 34, values: (u, splits) => splits.map((value) => (value === null ? "" : told(value))) },
       ],
       cursor: {

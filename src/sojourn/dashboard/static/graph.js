@@ -1,7 +1,7 @@
 // The topology, from left to right. Places come from the server; figures from every tick.
 import { draw, duration, number, percent, rate, tone } from "./format.js";
 
-const SMALLEST = 0.86;
+const SMALLEST = 0.79;
 
 export class Graph {
   constructor(onPick) {

@@ -68,9 +68,13 @@ export class WhatIf {
   show(found) {
     const names = Object.keys(found.present);
     const present = names.reduce((sum, name) => sum + found.present[name], 0);
+    if (!names.length) {
+      this.say(`${capital(found.reason)}.`);
+      return;
+    }
     if (found.reason) {
-      const shortest = found.shortest_s !== null ? ` Without any waiting tuples take ${duration(found.shortest_s)}.` : "";
-      this.say(`Out of reach: ${found.reason}.${shortest}`);
+      const shortest = found.shortest_s !== null && found.shortest_s !== undefined ? ` Without any waiting tuples take ${duration(found.shortest_s)}.` : "";
+      this.answer.textContent = `Out of reach: ${found.reason}.${shortest}`;
     } else {
       const more = found.total - present;
       const change = more === 0 ? "as many as now" : `${Math.abs(more)} ${more > 0 ? "more" : "fewer"} than now`;
