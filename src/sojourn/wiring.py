@@ -288,7 +288,7 @@ class Running:
             if token is not None:
                 controls = Controls(token, lambda given: self.change(**given), self.pause)
             server = self._undo.enter_context(Server(self.board, settings.dashboard, controls))
-            self._undo.callback(self.board.end)
+            self._undo.callback(self._end_board)
             self.dashboard = server.url
             sys.stderr.write(f"dashboard: {server.url}\n")
             if token is not None:
@@ -384,9 +384,15 @@ class Running:
             self.loop.run()
         except TopologyFailed as error:
             _log.error("the topology failed: %s", error)
+            self._end_board(str(error))
         except Exception as error:  # noqa: BLE001  # a thread has nobody above it: told by stop()
             _log.exception("the control loop failed")
             self._failed = error
+            self._end_board(f"the control loop: {error!r}")
+
+    def _end_board(self, problem: str = "") -> None:
+        if self.board is not None and not self.board.finished:
+            self.board.end(problem)
 
     def _check(self) -> None:
         if self._failed is not None:
