@@ -24,6 +24,10 @@ _COLOURS = (
 _TARGET, _SOFT = "#d55e00", "#566273"
 _DECISIONS = 200
 _ALMOST_ALL = 0.99  # of the figures must fit
+_BESIDE_TITLE: dict[str, Any] = {
+    **{"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": 8, "frameon": False},
+    **{"columnspacing": 1.2, "handlelength": 1.4, "borderaxespad": 0.0},
+}
 _STYLE = """
 body{font:14px/1.5 system-ui,sans-serif;color:#17212e;max-width:1000px;
 margin:32px auto;padding:0 20px}
@@ -122,7 +126,7 @@ def _sojourn(axis: Any, board: Board, rows: list[Row]) -> None:
     axis.set_ylabel("sojourn, ms")
     axis.set_title("Sojourn; dotted lines are changes and restarts", loc="left", fontsize=10)
     if axis.lines:
-        axis.legend(loc="upper right", ncols=4, frameon=False)
+        axis.legend(**_BESIDE_TITLE)
 
 
 def _processors(axis: Any, board: Board, rows: list[Row]) -> None:
@@ -137,7 +141,7 @@ def _processors(axis: Any, board: Board, rows: list[Row]) -> None:
     axis.set_ylim(bottom=0)
     axis.set_ylabel(board.about.unit)
     axis.set_title(f"{board.about.unit.capitalize()} per operator", loc="left", fontsize=10)
-    axis.legend(loc="upper left", ncols=8, frameon=False)
+    axis.legend(**_BESIDE_TITLE)
 
 
 def _load(axis: Any, rows: list[Row]) -> None:

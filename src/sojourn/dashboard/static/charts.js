@@ -60,7 +60,7 @@ export class Charts {
   loadSeries() {
     return [
       { label: "load", stroke: colour(2), width: 1.8, fill: `${colour(2)}1f` },
-      { label: "forecast", stroke: colour(3), width: 1.6, dash: [4, 4], spanGaps: true },
+      { label: "forecast", stroke: colour(3), width: 1.6, dash: [4, 4], points: { show: true, size: 4, fill: colour(3) } },
     ];
   }
 
