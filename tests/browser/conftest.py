@@ -12,7 +12,7 @@ Opened = Callable[..., Page]
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     path = installed()
-    assert path is not None, "there is no Chromium; python tests/browser/chromium.py gets one"
+    assert path is not None, "there is no Chromium; python tests/unit/chromium.py gets one"
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield launched

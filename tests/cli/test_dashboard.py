@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_replay import journalled
+from periods import journalled
 
 from sojourn.cli import with_address
 from sojourn.cli.dashboard import read_board

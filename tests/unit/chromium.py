@@ -1,4 +1,4 @@
-"""Finds a Chromium for the tests in this directory, or gets one: one that is installed, else
+"""Finds a Chromium for the tests of the page, or gets one: one that is installed, else
 Debian's package, else playwright's download. As a command, it says in one line what it could not
 do."""
 
