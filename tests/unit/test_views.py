@@ -1,5 +1,8 @@
 """Records as ticks: what-ifs are answered by the model that control uses."""
 
+import functools
+from dataclasses import replace
+
 import pytest
 from test_control_simulated import ORDERS, pair
 
@@ -10,14 +13,17 @@ from sojourn.simulator import SourceLoad
 from sojourn.views.records import Follower, about_of, tick_of
 
 
-def followed(**settings: object) -> tuple[Board, list[Record]]:
+@functools.cache
+def followed(percentile: float | None = None) -> tuple[Board, list[Record]]:
+    """Two minutes of a simulation, as the board sees them."""
     simulation = pair(
         ORDERS,
         {"check": 1, "price": 1},
         SourceLoad(((1.0, 60.0),)),
         max_sojourn_s=0.2,
-        **settings,
+        percentile=percentile,
     )
+    simulation = replace(simulation, duration_s=120.0)
     shape = shape_of(simulation.topology)
     board, records = Board(about_of(shape, "run")), []
     simulation.run(listeners=[Follower(board, shape), records.append])
@@ -46,7 +52,7 @@ def test_ticks_tell_what_records_do() -> None:
 
 @pytest.mark.parametrize("percentile", [None, 95.0])
 def test_the_model_of_a_what_if_is_that_of_control(percentile: float | None) -> None:
-    board, records = followed(percentile=percentile)
+    board, records = followed(percentile)
     model = board.model()
     assert isinstance(model, Model)
     answer = answered(model)
@@ -57,5 +63,5 @@ def test_the_model_of_a_what_if_is_that_of_control(percentile: float | None) -> 
 
 def test_a_profile_that_holds_no_more_is_noted() -> None:
     _, records = followed()
-    stale = records[-1].__class__(**{**records[-1].__dict__, "stale": "it takes twice as long"})
+    stale = replace(records[-1], stale="it takes twice as long")
     assert tick_of(stale, 0.0).note == "the profile holds no more: it takes twice as long"
