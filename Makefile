@@ -13,6 +13,7 @@ run: $(VENV)/.run
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto tests/unit tests/cli
+	if $(BIN)/python tests/unit/chromium.py; then $(BIN)/python -m pytest tests/browser; fi
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
 
 check: $(VENV)/.dev

@@ -11,7 +11,14 @@ from typing import Any
 
 from sojourn.errors import InputError
 from sojourn.provisioning.kinds import Kind, parse_kinds
-from sojourn.units import format_duration, parse_duration, parse_number, parse_whole, shown
+from sojourn.units import (
+    format_duration,
+    parse_address,
+    parse_duration,
+    parse_number,
+    parse_whole,
+    shown,
+)
 
 PREFIX = "spark.sojourn."
 
@@ -21,7 +28,7 @@ class Knob:
     """How a setting is named, read, checked and explained."""
 
     key: str
-    kind: str  # duration, count, number, numbers, machines, or the choices separated by |
+    kind: str  # duration, count, number, numbers, machines, address, or choices separated by |
     about: str
     least: float = 0.0
     most: float = math.inf
@@ -66,6 +73,8 @@ class Knob:
             return f"one of {', '.join(self.kind.split('|'))}"
         if self.kind == "machines":
             return "kinds of machines such as small=1:1.0,large=4:3.5:2min (slots:price:start)"
+        if self.kind == "address":
+            return "HOST:PORT such as 127.0.0.1:4190, on or off"
         what = {
             "duration": "a duration",
             "count": "a whole number",
@@ -79,7 +88,7 @@ class Knob:
     def _fits(self, value: Any) -> bool:
         if "|" in self.kind:
             return value in self.kind.split("|")
-        if self.kind == "machines":
+        if self.kind in ("machines", "address"):
             return bool(value)
         if self.kind == "numbers":
             return bool(value) and all(self.least <= number <= self.most for number in value)
@@ -94,6 +103,7 @@ _PARSERS: dict[str, Callable[[object, str], Any]] = {
     "count": lambda value, what: parse_whole(value, what, least=0),
     "number": parse_number,
     "machines": parse_kinds,
+    "address": parse_address,
     "numbers": lambda value, what: tuple(
         parse_number(number, what)
         for number in (value if isinstance(value, list | tuple) else str(value).split(","))
@@ -220,6 +230,21 @@ class EngineSettings(_Checked):
         60.0,
         "How long to wait for a cluster's task slots.",
         least=0.001,
+    )
+    dashboard: str = _knob(
+        "dashboard",
+        "address",
+        "off",
+        "Where the dashboard is served, as HOST:PORT; `on` for 127.0.0.1:4190, port 0 for any that "
+        "is free. Whoever reaches a host other than this machine's loopback can read it. Needs "
+        "`sojourn[dashboard]`.",
+    )
+    dashboard_changes: str = _knob(
+        "dashboardChanges",
+        "none|token",
+        "none",
+        "Whether limits may be changed, and changes paused, over the dashboard's REST: by nobody, "
+        "or by whoever has the token that the console prints.",
     )
 
     def rest_s(self, max_sojourn_s: float | None, hops: int) -> float:

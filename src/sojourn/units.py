@@ -77,6 +77,31 @@ def parse_path(value: Any, what: str) -> Path:
         ) from None
 
 
+DASHBOARD_PORT = 4190
+
+
+def parse_address(value: Any, what: str) -> str:
+    """HOST:PORT from that, from a part of it, or from True and "on"; "off" from False. Port 0 takes
+    any that is free."""
+    text = str(value).strip() if isinstance(value, int | str) else ":"
+    if isinstance(value, bool):
+        text = "on" if value else "off"
+    if text == "off":
+        return text
+    host, port = "127.0.0.1", str(DASHBOARD_PORT)
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]*)(?::(\d{1,5}))?", text)
+    if text.isdecimal():
+        port = text
+    elif text != "on" and found is not None:
+        host, port = found[1] or host, found[2] or port
+    if (found is None and not text.isdecimal()) or text == "" or int(port) > 65535:
+        raise InputError(
+            f"{what}: must be HOST:PORT such as {host}:{DASHBOARD_PORT}, on or off; got "
+            f"{shown(value)}"
+        )
+    return f"{host}:{int(port)}"
+
+
 def format_rate(rate: float, digits: int = 4) -> str:
     """A rate or a number with so many digits, and never with a power of ten."""
     return f"{rate:.0f}" if rate >= 10 ** (digits - 1) else f"{rate:.{digits}g}"

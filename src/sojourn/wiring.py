@@ -6,6 +6,7 @@ import functools
 import inspect
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,12 +20,16 @@ from sojourn.control.loop import ControlLoop, Listener, Stale
 from sojourn.control.negotiator import Begin, KindsNegotiator, Negotiator, in_a_thread
 from sojourn.control.reading import ReadingEngine, with_readers
 from sojourn.control.summary import Summary
+from sojourn.dashboard.board import Board
+from sojourn.dashboard.controls import Controls
+from sojourn.dashboard.server import Server, new_token
 from sojourn.errors import InputError, TopologyFailed, check_options
 from sojourn.linefile import check_new
 from sojourn.ports import Allocation, Engine, LocalPool, MachinePool, Samples
 from sojourn.settings import PREFIX, ControlSettings, EngineSettings, knobs_of
 from sojourn.topology import Topology, checked_topology
 from sojourn.units import parse_duration, parse_path
+from sojourn.views.records import Follower, about_of
 
 _log = logging.getLogger("sojourn")
 _LOOK_S = 0.5  # how often to check whether everything is done
@@ -143,7 +148,8 @@ class Running:
 
     The loop changes nothing before `act_after_s` and tells `listeners` of every tick. `watch` is a
     file of settings, whose changes it applies, and a function that reads all settings anew. `stale`
-    may say of an interval why the profile that the topology started with holds no more.
+    may say of an interval why the profile that the topology started with holds no more. `board` is
+    what the dashboard shows, `dashboard` where that is.
     `engine` and `loop` are its inner parts, for benchmarks; they may change with any version."""
 
     def __init__(
@@ -174,6 +180,11 @@ class Running:
                 "percentile, min_sojourn, journal and advise are for the control loop, which "
                 "needs a target; give max_sojourn or max_processors"
             )
+        if not has_goal(settings) and engine_settings.dashboard != "off":
+            raise InputError(
+                "dashboard: shows what the control loop sees, which needs a target; give "
+                "max_sojourn or max_processors"
+            )
         if journal is not None:
             check_new(Path(journal))  # before Spark starts
         self.topology = topology
@@ -181,9 +192,15 @@ class Running:
         self._began_s = time.monotonic()
         self._thread: threading.Thread | None = None
         self._failed: Exception | None = None
+        self._advises = advise
         self._undo = contextlib.ExitStack()
+        self.board: Board | None = None
+        self.dashboard: str | None = None
         with contextlib.ExitStack() as failing:
             failing.callback(self._undo.close)
+            if has_goal(settings):
+                follower = self._shown(engine_settings)
+                listeners = [*listeners, follower]
             make_pool, own_master = pool_for(topology, settings, self._undo)
             self.engine = SparkEngine(
                 topology,
@@ -256,6 +273,29 @@ class Running:
         new = retargeted(self.loop.settings, targets)
         check_room(self.topology, new)
         self._submit(new)
+
+    def pause(self, paused: bool = True) -> None:
+        """Change nothing until told otherwise. Decisions go on, as advice."""
+        if self.loop is None:
+            raise InputError("pause: nothing is controlled; start with max_sojourn")
+        self.loop.advise = paused or self._advises
+
+    def _shown(self, settings: EngineSettings) -> Follower:
+        """What follows the control loop for the dashboard, which is served from now on."""
+        shape = shape_of(self.topology, settings.paradigm)
+        self.board = Board(about_of(shape, "run"))
+        if settings.dashboard != "off":
+            token = new_token() if settings.dashboard_changes == "token" else None
+            controls = None
+            if token is not None:
+                controls = Controls(token, lambda given: self.change(**given), self.pause)
+            server = self._undo.enter_context(Server(self.board, settings.dashboard, controls))
+            self._undo.callback(self._end_board)
+            self.dashboard = server.url
+            sys.stderr.write(f"dashboard: {server.url}\n")
+            if token is not None:
+                sys.stderr.write(f"token for changes: {token}\n")
+        return Follower(self.board, shape, time.time)
 
     def _submit(self, settings: ControlSettings) -> None:
         """Use these settings from the next tick on."""
@@ -352,9 +392,15 @@ class Running:
             self.loop.run()
         except TopologyFailed as error:
             _log.error("the topology failed: %s", error)
+            self._end_board(str(error))
         except Exception as error:  # noqa: BLE001  # a thread has nobody above it: told by stop()
             _log.exception("the control loop failed")
             self._failed = error
+            self._end_board(f"the control loop: {error!r}")
+
+    def _end_board(self, problem: str = "") -> None:
+        if self.board is not None and not self.board.finished:
+            self.board.end(problem)
 
     def _check(self) -> None:
         if self._failed is not None:

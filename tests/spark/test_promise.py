@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,14 +146,27 @@ def test_a_session_of_ones_own_needs_what_conf_prints_and_can_be_used_afterwards
     assert sorted(results(tmp_path / "out")) == list(range(200))
 
 
+def asked(url: str, what: str, body: Any = None, token: str = "") -> Any:
+    """What the dashboard's REST answers."""
+    request = urllib.request.Request(f"{url}api/v1/{what}")
+    if body is not None:
+        request.data = json.dumps(body).encode()
+        request.headers = {"Authorization": f"Bearer {token}", "Content-type": "application/json"}
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
 def test_a_target_can_be_changed_and_processors_are_the_loops(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with sj.start(
         chain(100.0, 100_000, tmp_path / "out"),
         spark=spark,
         max_processors=2,
-        settings={"measure.interval": "500ms", "drain": "1s"},
+        settings={
+            **{"measure.interval": "500ms", "drain": "1s"},
+            **{"dashboard": ":0", "dashboardChanges": "token"},
+        },
     ) as running:
         with pytest.raises(InputError, match="the control loop decides"):
             running.resize({"nap": 3})
@@ -166,7 +181,21 @@ def test_a_target_can_be_changed_and_processors_are_the_loops(
         with pytest.raises(InputError, match="there is no option 'max_sojurn'"):
             running.change(max_sojurn="1s")  # type: ignore[call-arg]
         assert not running.wait(0.1)
+        assert running.dashboard is not None
+        told = capsys.readouterr().err
+        assert f"dashboard: {running.dashboard}\n" in told
+        (token,) = re.findall("token for changes: (.+)", told)
+        assert asked(running.dashboard, "topology")["name"] == "naps"
+        assert asked(running.dashboard, "allocation")["operators"].keys() == {"nap"}
+        asked(running.dashboard, "limits", {"max_processors": 2}, token)
+        asked(running.dashboard, "pause", {"paused": True}, token)
+        assert running.loop.settings.max_processors == 2
+        assert running.loop.advise
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            asked(running.dashboard, "pause", {"paused": False}, "another")
     assert running.summary.intervals > 0
+    with pytest.raises(urllib.error.URLError):
+        asked(running.dashboard, "topology")
 
 
 def test_another_master_is_refused_while_there_is_a_session(

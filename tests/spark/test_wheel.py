@@ -69,6 +69,9 @@ def test_the_wheel_runs_the_readme_program(tmp_path: Path) -> None:
     installed = {path.name.partition("-")[0].lower() for path in site.glob("*.dist-info")}
     assert {"sojourn", "numpy", "pyarrow", "typer"} <= installed
     assert not installed & set(LARGE)
+    static = site / "sojourn" / "dashboard" / "static"
+    page = {"index.html", "page.js", "page.css", "uPlot.iife.min.js", "uPlot.LICENSE"}
+    assert page <= {path.name for path in static.iterdir()}
     assert "No broken requirements" in run(*pip, "--python", home, "check")
 
     assert run("sojourn", "--version").startswith("sojourn ")

@@ -13,11 +13,13 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = [
     wanted
-    for extra in ("plot", "jdk", "forecast")
+    for extra in ("plot", "dashboard", "jdk", "forecast")
     for wanted in PROJECT["optional-dependencies"][extra]
 ]
 OTHERS_ASK = {"pandas"}  # pyspark imports it for mapInArrow, and does not ask for it by itself
 DISTRIBUTIONS = packages_distributions()
+# Imported only inside of functions, so what they import at their top may come from an extra.
+LAZY = {"sojourn.dashboard.app", "sojourn.dashboard.guard", "sojourn.dashboard.metrics"}
 
 
 def names(requirements: Iterable[str]) -> set[str]:
@@ -45,16 +47,40 @@ def imported(code: ast.AST, with_inner: bool) -> Iterator[str]:
             yield from imported(node, with_inner)
 
 
+def whole(code: ast.Module) -> Iterator[str]:
+    """The modules that are imported at the top, with their whole names."""
+    for node in code.body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield f"{node.module}"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_of(path: Path) -> str:
+    """The name that it is imported by."""
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+
+
 def of_others(with_inner: bool) -> set[str]:
     """The distributions that Sojourn imports from."""
     modules: set[str] = set()
     for path in (ROOT / "src" / "sojourn").rglob("*.py"):
         if path.parent.name == "sample":
             continue  # what `sojourn init` writes, which is not part of Sojourn
+        if not with_inner and module_of(path) in LAZY:
+            continue
         modules.update(imported(ast.parse(path.read_text(encoding="utf-8")), with_inner))
     modules -= {*sys.stdlib_module_names, "sojourn"}
     assert modules <= DISTRIBUTIONS.keys(), "not installed here"
     return {normal(name) for module in modules for name in DISTRIBUTIONS[module]}
+
+
+def test_what_may_import_an_extra_is_imported_late() -> None:
+    for path in (ROOT / "src" / "sojourn").rglob("*.py"):
+        if module_of(path) not in LAZY:
+            code = ast.parse(path.read_text(encoding="utf-8"))
+            assert not LAZY & set(whole(code)), path
 
 
 def test_all_that_is_imported_is_asked_for() -> None:

@@ -1,5 +1,6 @@
 """The command line: one module per command. Mistakes of the user end with one line and code 2."""
 
+import re
 import sys
 from typing import NoReturn
 
@@ -8,6 +9,7 @@ from typer.exceptions import TyperException
 
 from sojourn import __version__
 from sojourn.cli.conf import conf
+from sojourn.cli.dashboard import dashboard
 from sojourn.cli.doctor import doctor
 from sojourn.cli.experiment import experiment
 from sojourn.cli.init import init
@@ -27,6 +29,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+_ADDRESS = re.compile(r"on|off|\d+|[^\s/]*:\d*|[\w.-]+\.\d+|localhost")
 
 
 def _version(wanted: bool) -> None:
@@ -50,6 +54,7 @@ app.command()(simulate)
 app.command()(plan)
 app.command()(profile)
 app.command()(replay)
+app.command()(dashboard)
 app.command()(watch)
 app.command()(measure)
 app.command()(experiment)
@@ -59,7 +64,7 @@ app.command()(doctor)
 
 def main() -> None:
     """What the `sojourn` script calls."""
-    arguments = sys.argv[1:] or ["--help"]
+    arguments = with_address(sys.argv[1:]) or ["--help"]
     try:
         sys.exit(app(arguments, prog_name="sojourn", standalone_mode=False) or 0)
     except InputError as error:
@@ -69,6 +74,17 @@ def main() -> None:
         sys.exit(1)
     except TyperException as error:
         _refuse(f"{error.format_message()} (see sojourn --help)")
+
+
+def with_address(arguments: list[str]) -> list[str]:
+    """The same, with "on" behind a `--dashboard` that no address follows."""
+    found: list[str] = []
+    for place, argument in enumerate(arguments):
+        found.append(argument)
+        after = arguments[place + 1] if place + 1 < len(arguments) else ""
+        if argument == "--dashboard" and not _ADDRESS.fullmatch(after):
+            found.append("on")
+    return found
 
 
 def _refuse(message: str) -> NoReturn:

@@ -49,6 +49,13 @@ def run(
     ] = False,
     duration: Annotated[str | None, typer.Option(help="Stop after this long.")] = None,
     journal: Annotated[Path | None, typer.Option(help="Write decisions to this file.")] = None,
+    dashboard: Annotated[
+        str | None,
+        typer.Option(help="Serve the dashboard, at 127.0.0.1:4190 unless HOST:PORT follows."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a report to this .html or .png at the end.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Show what Spark and Sojourn log.")
@@ -67,6 +74,11 @@ def run(
         raise InputError(f"--duration must be above zero; got {duration!r}")
     if recalibrate and profile is None:
         raise InputError("--recalibrate needs --profile FILE, which may come to hold no more")
+    if report is not None:
+        from sojourn.dashboard.report import check, write
+
+        check(report)
+    given_here = [] if dashboard is None else [f"dashboard={dashboard}"]
     topology = load_topology(app)
     view = (
         LiveView()
@@ -82,7 +94,9 @@ def run(
 
     def read() -> tuple[EngineSettings, ControlSettings]:
         layers = [] if config is None else [configuration.read_file(config)]
-        return settings_for(targets, layers, [configuration.from_options(conf or [])])
+        return settings_for(
+            targets, layers, [configuration.from_options([*(conf or []), *given_here])]
+        )
 
     of_engine, of_control = read()  # mistakes are told before Spark starts
     check_goal(of_control)
@@ -118,6 +132,8 @@ def run(
         with busy("stopping", soon_s):
             running.stop()
     summary = running.summary
+    if report is not None and running.board is not None:
+        write(running.board, report)
     if as_json:
         typer.echo(summary.as_json())
     else:

@@ -67,6 +67,9 @@ def simulate(
         str | None, typer.Option(help="Virtual time; default: the trace's length, or 10 minutes.")
     ] = None,
     journal: Annotated[Path | None, typer.Option(help="Write decisions to this file.")] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a report to this .html or .png at the end.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Simulate a topology under control, without Spark. Try a target, a policy or a cluster."""
@@ -91,6 +94,12 @@ def simulate(
     if any(axis.name == "processors" for axis in axes) and max_processors is None:
         targets["max_processors"] = "1000000"  # set anew at every point
     _check(machines, replications, axes, journal, out, plot)
+    if report is not None:
+        from sojourn.dashboard.report import check
+
+        if axes or replications > 1:
+            raise InputError("--report shows one simulation; leave out --sweep and --replications")
+        check(report)
     simulation = Simulation(
         topology,
         workload,
@@ -128,11 +137,29 @@ def simulate(
         _show_replications(found, as_json)
         return
     with bar("simulating") as told:
-        summary = simulation.run(journal=journal, progress=told)
+        summary = _run(simulation, journal, report, told)
     if as_json:
         typer.echo(summary.as_json())
     else:
         print_summary(summary)
+
+
+def _run(
+    simulation: "Simulation", journal: Path | None, report: Path | None, told: "Told"
+) -> "Summary":
+    """One simulation, with a report if one is asked for."""
+    if report is None:
+        return simulation.run(journal=journal, progress=told)
+    from sojourn.control.controller import shape_of
+    from sojourn.dashboard.board import Board
+    from sojourn.dashboard.report import write
+    from sojourn.views.records import Follower, about_of
+
+    shape = shape_of(simulation.topology)
+    board = Board(about_of(shape, "simulation"))
+    summary = simulation.run(journal=journal, listeners=[Follower(board, shape)], progress=told)
+    write(board, report)
+    return summary
 
 
 def _at(

@@ -14,17 +14,19 @@ from sojourn.control.remember import adopted, after_start, remembered
 from sojourn.control.situation import ACTING, Action, Change, Decision, Limits, Memory, Situation
 from sojourn.ports import Pressure, Sample, Samples
 from sojourn.settings import ControlSettings
-from sojourn.topology import Topology, kind_of
+from sojourn.topology import Edge, Topology, kind_of
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What control must know about a topology: the kinds of its vertices, and its limits."""
+    """What control must know about a topology: the kinds of its vertices, and its limits. Views of
+    it also need its edges; journals from before they were noted lack them."""
 
     name: str
     known: Mapping[str, str]
     limits: Limits
     start: Mapping[str, int]
+    edges: tuple[Edge, ...] = ()
 
 
 def shape_of(topology: Topology, paradigm: str = "elastic") -> Shape:
@@ -41,6 +43,7 @@ def shape_of(topology: Topology, paradigm: str = "elastic") -> Shape:
             fixed=dict.fromkeys(topology.sinks, 1),
         ),
         start={name: spec.processors for name, spec in operators.items()},
+        edges=tuple(topology.edges),
     )
 
 

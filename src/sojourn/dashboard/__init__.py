@@ -1,0 +1,1 @@
+"""What people and other tools see of a topology: page, REST, metrics, report. Reads ticks only."""

@@ -1,0 +1,161 @@
+"""The board: what is known of a topology now and before, in bounded memory. Fed with ticks by
+whoever runs it, from any thread; read by pages, REST and metrics."""
+
+import bisect
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sojourn.dashboard.history import History, row_of
+from sojourn.dashboard.layout import Layout, laid_out
+from sojourn.dashboard.tick import About, Decision, Tick
+from sojourn.dashboard.whatif import Model
+
+DECISIONS = 500
+MARKS = 2000
+_QUIET = {"hold", "wait", "settling"}
+BUCKETS_S = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+
+Heard = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What charts mark: a change, a commit, a restart or another target, at which tick."""
+
+    time_s: float
+    kind: str
+    told: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A decision as it is listed. Those that change nothing, one after the other, are listed once,
+    with the newest reason: `times` says how often, `since_s` since when."""
+
+    tick: Tick
+    since_s: float
+    times: int = 1
+
+
+@dataclass
+class Totals:
+    """Sums since the start, for metrics. `buckets` count trees by their sojourn, up to each of
+    BUCKETS_S; `trees` and `sojourn_s` are all of them."""
+
+    intervals: int = 0
+    within: int = 0
+    targeted: int = 0
+    trees: float = 0.0
+    sojourn_s: float = 0.0
+    changes: int = 0
+    buckets: list[float] = field(default_factory=lambda: [0.0] * len(BUCKETS_S))
+    decisions: Counter[str] = field(default_factory=Counter)
+    tuples: Counter[tuple[str, str]] = field(default_factory=Counter)  # by vertex and what became
+
+
+class Board:
+    """Everything that is shown. `model` gives the model of the newest tick, for what-ifs."""
+
+    def __init__(self, about: About, history: History | None = None) -> None:
+        self.about = about
+        self.names = about.allocated
+        self.layout: Layout = laid_out(about.kinds, about.edges)
+        self.lock = threading.Lock()
+        self.history = History() if history is None else history
+        self.decisions: deque[Entry] = deque(maxlen=DECISIONS)
+        self.marks: deque[Mark] = deque(maxlen=MARKS)
+        self.totals = Totals()
+        self.tick: Tick | None = None  # the newest that ended an interval
+        self.last: Tick | None = None  # the newest
+        self.model: Callable[[], Model | str] = lambda: "nothing was measured yet"
+        self.finished = False
+        self.closed = False  # nobody shows it any more
+        self.paused = False
+        self.problem = ""  # why there will be no more ticks, if something went wrong
+        self.listeners: set[Heard] = set()
+
+    def begin(self, began_s: float) -> None:
+        """Times count from this time of day."""
+        self.about = replace(self.about, began_s=began_s)
+
+    def add(self, tick: Tick, model: Callable[[], Model | str] | None = None) -> None:
+        """One more tick."""
+        with self.lock:
+            self._mark(tick)
+            self._list(tick)
+            if not tick.urgent:
+                self.tick = tick
+                self.history.add(row_of(tick, self.names))
+                self._count(tick)
+            self.totals.decisions[tick.decision.action] += 1
+            self.totals.changes += tick.decision.applied
+            self.last = tick
+            if model is not None:
+                self.model = model
+        self.tell()
+
+    def end(self, problem: str = "") -> None:
+        """There are no more ticks."""
+        self.finished, self.problem = True, problem
+        self.tell()
+
+    def tell(self) -> None:
+        """Have all listeners know that something is new."""
+        for heard in list(self.listeners):
+            heard()
+
+    def _mark(self, tick: Tick) -> None:
+        last = self.last
+        if tick.decision.applied:
+            words = f"{tick.decision.action}: {tick.decision.reason}"
+            self.marks.append(Mark(tick.time_s, "change", words, tick.number))
+        if last is None:
+            return
+        if tick.starts > last.starts:
+            times = tick.starts - 1
+            self.marks.append(Mark(tick.time_s, "restart", f"restart {times}", tick.number))
+        if tick.commits > last.commits:
+            self.marks.append(Mark(tick.time_s, "commit", f"commit {tick.commits}", tick.number))
+        if tick.target_s != last.target_s:
+            self.marks.append(Mark(tick.time_s, "target", "another target", tick.number))
+
+    def _list(self, tick: Tick) -> None:
+        now, last = tick.decision, self.decisions[-1] if self.decisions else None
+        if last is not None and _same(now, last.tick.decision):
+            self.decisions[-1] = replace(last, tick=tick, times=last.times + 1)
+        else:
+            self.decisions.append(Entry(tick, tick.time_s))
+
+    def _count(self, tick: Tick) -> None:
+        totals = self.totals
+        totals.intervals += 1
+        if tick.within_target is not None:
+            totals.targeted += 1
+            totals.within += tick.within_target
+        for name, vertex in tick.vertices.items():
+            for what in ("arrivals", "served", "dropped", "shed"):
+                totals.tuples[name, what] += getattr(vertex, what)
+        sojourn = tick.sojourn
+        if sojourn is None:
+            return
+        totals.trees += sojourn.count
+        totals.sojourn_s += sojourn.count * sojourn.mean_s
+        percents = [0.0, *(percent for percent, _ in sojourn.quantiles)]
+        values_s = [value_s for _, value_s in sojourn.quantiles]
+        for place, bound in enumerate(BUCKETS_S):
+            share = percents[bisect.bisect_right(values_s, bound)] / 100
+            if sojourn.max_s is not None and sojourn.max_s <= bound:
+                share = 1.0
+            totals.buckets[place] += share * sojourn.count
+
+
+def _same(now: Decision, before: Decision) -> bool:
+    """Whether both change nothing, in the same way or because all is well."""
+    alike = now.action == before.action or {now.action, before.action} <= _QUIET
+    return alike and not now.acts and not before.acts

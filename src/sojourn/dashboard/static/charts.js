@@ -1,0 +1,304 @@
+// The charts over time: sojourn, processors per operator, load. Fed with the history as columns.
+/* global uPlot */
+import { clock, colour, duration, make, number, rate, style } from "./format.js";
+
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+const ALMOST_ALL = 0.99; // of the figures must fit; rare peaks may go beyond the axis
+const SIGNS = { change: "▲", restart: "✕", target: "◆" };
+const MOST_SIGNS = 80;
+// Between which series the fill of the upper one lies.
+const BANDS = {
+  sojourn: () => [{ series: [1, 2] }],
+  processors: (names) => names.slice(1).map((_, place) => ({ series: [place + 1, place + 2] })),
+  load: () => [],
+};
+
+export class Charts {
+  constructor(onMark) {
+    this.onMark = onMark;
+    this.plots = {};
+    this.range = null; // seconds that are shown, from the newest back; null: all
+    this.fixed = null; // where somebody has zoomed in
+    this.sync = uPlot.sync("time");
+    new ResizeObserver(() => this.resize()).observe(document.getElementById("main"));
+  }
+
+  // Draw everything anew: another topology, or other colours.
+  begin(about, names) {
+    this.about = about;
+    this.names = names;
+    for (const plot of Object.values(this.plots)) plot.destroy();
+    document.querySelectorAll(".chart").forEach((chart) => chart.replaceChildren());
+    this.plots = {
+      sojourn: this.plot("sojourn", this.sojournSeries(), { y: { range: () => this.sojournRange() } }, duration),
+      processors: this.plot("processors", this.processorSeries(), { y: { range: (u, low, high) => [0, Math.max(2, high * 1.08)] } }, number),
+      load: this.plot("load", this.loadSeries(), { y: { range: (u, low, high) => [0, (high || 1) * 1.12] } }, number),
+    };
+    document.querySelector("#processors h2").textContent =
+      about.unit === "processors" ? "Processors per operator" : `Spark ${about.unit}`;
+  }
+
+  sojournSeries() {
+    const soft = style("--soft");
+    return [
+      { label: "p99", stroke: `${colour(4)}b0`, fill: `${colour(4)}38`, width: 1 },
+      { label: "p95", stroke: colour(0), width: 1.1 },
+      { label: "mean", stroke: colour(0), width: 2.4 },
+      { label: "model", stroke: soft, width: 1, dash: [1, 3] },
+      { label: "target", stroke: colour(5), width: 1.6, dash: [8, 5], paths: uPlot.paths.stepped({ align: -1 }) },
+    ];
+  }
+
+  processorSeries() {
+    const stepped = uPlot.paths.stepped({ align: -1 });
+    const stacked = this.names.map((name, place) => ({
+      label: name, stroke: colour(place), fill: `${colour(place)}80`, area: true, width: 1.2, paths: stepped,
+    })).reverse(); // the tallest is drawn first, so that all lie before it
+    return [...stacked, { label: "limit", stroke: style("--soft"), width: 1.2, dash: [8, 5], paths: stepped }];
+  }
+
+  loadSeries() {
+    return [
+      { label: "load", stroke: colour(2), width: 1.8, fill: `${colour(2)}1f` },
+      { label: "forecast", stroke: colour(3), width: 1.6, dash: [4, 4], points: { show: true, size: 4, fill: colour(3) } },
+    ];
+  }
+
+  plot(id, series, scales, told) {
+    const host = document.querySelector(`#${id} .chart`);
+    const axis = {
+      stroke: style("--soft"), font: "12px system-ui, sans-serif",
+      grid: { stroke: style("--line"), width: 1 }, ticks: { show: false },
+    };
+    const options = {
+      width: Math.max(120, host.clientWidth), height: host.clientHeight, padding: [10, 22, 0, 0],
+      bands: BANDS[id](this.names),
+      scales: { x: { time: false, range: () => this.window() }, ...scales },
+      series: [{}, ...series.map((one) => ({ points: { show: false }, ...one }))],
+      axes: [
+        { ...axis, size: 26, space: 58, incrs: STEPS, values: (u, splits) => splits.map((at) => clock(at, this.about, splits.length > 1 && splits[1] - splits[0] < 60)) },
+        { ...axis, size: 60, space: 34, values: (u, splits) => splits.map((value) => (value === null ? "" : told(value))) },
+      ],
+      cursor: {
+        sync: { key: "time" }, y: false, points: { size: 7 },
+        drag: { setScale: false, x: true, y: false },
+      },
+      hooks: {
+        setCursor: [(u) => this.keys(id, u.cursor.idx)],
+        setSelect: [(u) => this.zoom(u)],
+        drawClear: [(u) => id !== "load" && this.drawCommits(u)],
+        draw: [(u) => this.signs(id, u)],
+      },
+    };
+    host.setAttribute("role", "img");
+    host.setAttribute("aria-label", `Chart: ${id} over time`);
+    const plot = new uPlot(options, [[], ...series.map(() => [])], host);
+    host.append(make("div", { class: "marks" }), make("div", { class: "tip", hidden: "" }));
+    plot.over.addEventListener("dblclick", () => this.show(null, null));
+    return plot;
+  }
+
+  window() {
+    const times = this.history ? this.history.time : [];
+    const last = times.length ? times[times.length - 1] : 1;
+    if (this.fixed) return this.fixed;
+    if (this.range === null) return [Math.min(times.length ? times[0] : 0, last - 1), last];
+    return [last - this.range, last];
+  }
+
+  // Almost all fits; how high the few peaks go that do not is said beside the title.
+  sojournRange() {
+    if (!this.history) return [0, 1];
+    const { time, p99, mean, target } = this.history;
+    const [from, to] = this.window();
+    const seen = time.flatMap((at, place) => (at >= from && at <= to ? [p99[place] ?? mean[place] ?? 0] : [])).sort((a, b) => a - b);
+    const high = seen.at(-1) || 0;
+    const most = seen[Math.floor(ALMOST_ALL * (seen.length - 1))] || 0;
+    const fits = Math.max(1.6 * most, 1.5 * (target.at(-1) || 0), 1e-4);
+    const beyond = high > 1.3 * fits;
+    document.querySelector("#sojourn .unit").textContent = beyond ? `peaks go up to ${duration(high)}` : "";
+    return [0, beyond ? fits : Math.max(1.1 * high, 1.15 * (target.at(-1) || 0), 1e-4)];
+  }
+
+  zoom(u) {
+    const { left, width } = u.select;
+    if (width < 8) return;
+    this.show(null, [u.posToVal(left, "x"), u.posToVal(left + width, "x")]);
+    u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+  }
+
+  show(range, fixed) {
+    this.range = range;
+    this.fixed = fixed;
+    if (this.history) this.update(this.history, this.marks);
+    document.dispatchEvent(new CustomEvent("ranged", { detail: { range, fixed } }));
+  }
+
+  update(history, marks) {
+    this.history = history;
+    this.marks = marks;
+    if (document.hidden) return; // drawn when somebody looks again
+    const { time } = history;
+    const nothing = (values) => values.every((value) => value === null);
+    this.plots.sojourn.setData([time, history.p99, history.p95, history.mean, history.estimate, history.target]);
+    this.flat("sojourn", nothing(history.mean));
+    let below = time.map(() => 0);
+    this.stacks = this.names.map((name) => (below = below.map((sum, at) => sum + (history.processors[name][at] || 0))));
+    this.plots.processors.setData([time, ...[...this.stacks].reverse(), history.most]);
+    this.plots.load.setData(this.loadData(history));
+    for (const id of Object.keys(this.plots)) this.keys(id, null);
+    this.describe();
+  }
+
+  // Forecasts stand where their load was due, beside what came.
+  loadData({ time, load, forecast, due }) {
+    const due_at = new Map();
+    forecast.forEach((value, at) => value !== null && due_at.set(due[at], value));
+    if (!due_at.size) return [time, load, time.map(() => null)];
+    const whens = [...due_at.keys()].sort((a, b) => a - b);
+    const data = uPlot.join([[time, load], [whens, whens.map((at) => due_at.get(at))]]);
+    return [data[0], data[1].map((value) => value ?? undefined), data[2]];
+  }
+
+  flat(id, empty) {
+    const host = document.querySelector(`#${id} .chart`);
+    host.querySelector(".empty")?.remove();
+    if (empty) host.append(make("p", { class: "empty" }, "No tuple tree was completed yet."));
+  }
+
+  // The figures under the cursor, or the newest ones: this is the legend as well.
+  keys(id, at) {
+    const { history } = this;
+    if (!history || !history.time.length) return;
+    const plot = this.plots[id];
+    const last = history.time.length - 1;
+    const when = at === null || at === undefined ? null : plot.data[0][at];
+    let place = last;
+    if (when !== null) for (place = 0; place < last && history.time[place] < when; place++);
+    const host = document.querySelector(`#${id} .keys`);
+    const items = [];
+    const key = (series, label, value) => items.push(make("span", {}, swatch(series), `${label} `, make("b", {}, value)));
+    const named = Object.fromEntries(plot.series.slice(1).map((one) => [one.label, one]));
+    if (id === "sojourn") {
+      for (const [label, of] of [["mean", "mean"], ["p95", "p95"], ["p99", "p99"], ["model", "estimate"], ["target", "target"]]) {
+        if (history[of].some((value) => value !== null)) key(named[label], label, duration(history[of][place]));
+      }
+    } else if (id === "processors") {
+      this.names.forEach((name) => key(named[name], name, number(history.processors[name][place])));
+      if (this.names.length > 1) {
+        const total = this.names.reduce((sum, name) => sum + (history.processors[name][place] || 0), 0);
+        items.push(make("span", {}, "in all ", make("b", {}, number(total))));
+      }
+      if (history.most[place] !== null) key(named.limit, "limit", number(history.most[place]));
+    } else {
+      key(named.load, "came", rate(history.load[place]));
+      if (history.forecast.some((value) => value !== null)) {
+        const foretold = at === null || at === undefined ? history.forecast[last] : plot.data[2][at];
+        key(named.forecast, when === null ? "forecast" : "was forecast", foretold === null || foretold === undefined ? "as now" : rate(foretold));
+      }
+    }
+    items.push(make("span", { class: "at" }, when === null ? "" : clock(when, this.about)));
+    host.replaceChildren(...items);
+  }
+
+  describe() {
+    const { history } = this;
+    const last = history.time.length - 1;
+    if (last < 0) return;
+    const say = (id, words) => document.querySelector(`#${id} .chart`).setAttribute("aria-label", words);
+    say("sojourn", `Sojourn over time. Last: mean ${duration(history.mean[last])}, p95 ${duration(history.p95[last])}, p99 ${duration(history.p99[last])}, target ${duration(history.target[last])}.`);
+    say("processors", `Processors over time. Last: ${this.names.map((name) => `${name} ${history.processors[name][last]}`).join(", ")}.`);
+    say("load", `Load over time. Last: ${rate(history.load[last])}.`);
+  }
+
+  // Commits are short strokes above the time axis, unless there are too many to tell apart.
+  drawCommits(u) {
+    const { min, max } = u.scales.x;
+    const commits = (this.marks || []).filter((one) => one.kind === "commit" && one.time >= min && one.time <= max);
+    const { ctx, bbox } = u;
+    if (!commits.length || bbox.width / commits.length < 5 * devicePixelRatio) return;
+    ctx.save();
+    ctx.strokeStyle = style("--soft");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.beginPath();
+    for (const one of commits) {
+      const x = Math.round(u.valToPos(one.time, "x", true));
+      ctx.moveTo(x, bbox.top + bbox.height);
+      ctx.lineTo(x, bbox.top + bbox.height - 6 * devicePixelRatio);
+    }
+    ctx.stroke();
+    ctx.restore();
+  }
+
+  // Changes, restarts and other targets: a line in the chart and a button above it.
+  signs(id, u) {
+    const host = document.querySelector(`#${id} .marks`);
+    if (!host) return;
+    const { min, max } = u.scales.x;
+    const marks = (this.marks || [])
+      .filter((one) => one.kind in SIGNS && one.time >= min && one.time <= max)
+      .slice(-MOST_SIGNS);
+    const { ctx, bbox } = u;
+    ctx.save();
+    ctx.lineWidth = devicePixelRatio;
+    for (const one of marks) {
+      const x = Math.round(u.valToPos(one.time, "x", true)) + 0.5;
+      ctx.strokeStyle = style(one.kind === "change" ? "--soft" : "--bad-fill");
+      ctx.globalAlpha = 0.75;
+      ctx.setLineDash(one.kind === "change" ? [2, 3] : [6, 3]);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+    if (id !== "sojourn") return;
+    const known = new Map([...host.children].map((button) => [button.dataset.key, button]));
+    for (const one of marks) {
+      const key = `${one.kind} ${one.number}`;
+      const button = known.get(key) || this.sign(one, key, host);
+      known.delete(key);
+      button.style.left = `${u.over.offsetLeft + u.valToPos(one.time, "x")}px`;
+    }
+    known.forEach((button) => button.remove());
+  }
+
+  sign(one, key, host) {
+    const words = `${clock(one.time, this.about)}  ${one.told}`;
+    const button = make("button", { type: "button", "data-kind": one.kind, "data-key": key, "aria-label": words }, SIGNS[one.kind]);
+    const tip = host.parentElement.querySelector(".tip");
+    const show = () => {
+      tip.textContent = words;
+      tip.hidden = false;
+      tip.style.top = "18px";
+      const room = host.clientWidth - tip.offsetWidth;
+      tip.style.left = `${Math.max(0, Math.min(room, button.offsetLeft - tip.offsetWidth / 2))}px`;
+    };
+    for (const event of ["pointerenter", "focus"]) button.addEventListener(event, show);
+    for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => (tip.hidden = true));
+    button.addEventListener("click", () => this.onMark(one));
+    host.append(button);
+    return button;
+  }
+
+  resize() {
+    for (const [id, plot] of Object.entries(this.plots)) {
+      const host = document.querySelector(`#${id} .chart`);
+      const width = Math.max(120, host.clientWidth);
+      if (width !== plot.width || host.clientHeight !== plot.height) plot.setSize({ width, height: host.clientHeight });
+    }
+  }
+}
+
+function swatch(series) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  for (const [name, value] of [["width", 16], ["height", 10], ["aria-hidden", "true"]]) svg.setAttribute(name, value);
+  line.setAttribute("d", "M0 5h16");
+  const stroke = typeof series.stroke === "function" ? series.stroke() : series.stroke;
+  line.setAttribute("stroke", stroke);
+  line.setAttribute("stroke-width", series.area ? 9 : Math.max(2, series.width));
+  if (series.dash) line.setAttribute("stroke-dasharray", series.dash.join(" "));
+  svg.append(line);
+  return svg;
+}

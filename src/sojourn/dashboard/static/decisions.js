@@ -1,0 +1,121 @@
+// Decisions, newest first, in words; their inputs when asked for.
+import { clock, duration, make, number, percent, rate } from "./format.js";
+
+const SHOWN = 120;
+
+export class Decisions {
+  constructor() {
+    this.list = document.querySelector(".decisions");
+    this.empty = document.querySelector("#decisions .empty");
+    this.acting = document.getElementById("acting");
+    this.acting.addEventListener("change", () => this.render());
+    this.items = new Map(); // by the tick that an entry began with
+    this.entries = [];
+  }
+
+  begin(about, entries) {
+    this.about = about;
+    this.entries = entries;
+    this.items.clear();
+    this.render();
+  }
+
+  // Newest first; the first may be the last one known, made once more.
+  add(entries, said) {
+    for (const entry of [...entries].reverse()) {
+      const known = this.entries[0];
+      if (known && known.since === entry.since && !entry.acts && known.action === entry.action) this.entries[0] = entry;
+      else this.entries.unshift(entry);
+      if (entry.acts) said(`${entry.action}: ${entry.reason}`);
+    }
+    this.entries.length = Math.min(this.entries.length, 500);
+    this.render(entries.length ? key(entries[0]) : null);
+  }
+
+  render(lit = null) {
+    const wanted = this.entries.filter((entry) => entry.acts || !this.acting.checked).slice(0, SHOWN);
+    this.empty.hidden = wanted.length > 0;
+    this.empty.textContent = this.entries.length ? "No changes yet." : "None yet. The first comes after the first interval.";
+    const keep = new Set(wanted.map(key));
+    for (const [name, item] of this.items) {
+      if (keep.has(name)) continue;
+      item.element.remove();
+      this.items.delete(name);
+    }
+    wanted.forEach((entry, place) => {
+      const name = key(entry);
+      let item = this.items.get(name);
+      if (!item) {
+        item = this.item(entry);
+        if (name === lit && entry.acts) item.element.classList.add("lit");
+        this.items.set(name, item);
+      }
+      item.update(entry);
+      if (this.list.children[place] !== item.element) this.list.insertBefore(item.element, this.list.children[place] || null);
+    });
+  }
+
+  item(first) {
+    const badge = make("span", { class: "badge", "data-acts": first.acts, "data-action": first.action });
+    const when = make("span", { class: "when" });
+    const words = make("p");
+    const inputs = make("div", { class: "over" });
+    const details = make("details", {}, make("summary", {}, "what it was based on"), inputs);
+    const element = make("li", { "data-acts": first.acts, "data-number": first.number }, make("div", { class: "line" }, badge, when), words, details);
+    let entry = first;
+    details.addEventListener("toggle", () => details.open && this.inputs(entry, inputs));
+    return {
+      element,
+      update: (now) => {
+        if (entry === now && words.textContent) return;
+        entry = now;
+        const advice = now.acts && !now.applied ? " (advice)" : "";
+        badge.textContent = `${now.action}${advice}`;
+        when.textContent = now.times > 1 ? `${now.times} × since ${clock(now.since, this.about)}` : clock(now.time, this.about);
+        words.textContent = now.note ? `${now.reason}; ${now.note}` : now.reason;
+      },
+    };
+  }
+
+  async inputs(entry, host) {
+    host.replaceChildren(make("p", { class: "note" }, "…"));
+    const answer = await fetch(`api/v1/samples?number=${entry.number}`).catch(() => null);
+    if (!answer || !answer.ok) {
+      host.replaceChildren(make("p", { class: "note" }, "These figures are not kept any more."));
+      return;
+    }
+    host.replaceChildren(...table(await answer.json(), entry));
+  }
+
+  // From a mark in a chart to its decision.
+  async find(number_) {
+    const entry = this.entries.find((one) => one.number === number_);
+    const item = entry && this.items.get(key(entry));
+    if (!item) return;
+    item.element.classList.remove("lit");
+    item.element.scrollIntoView({ block: "nearest", behavior: "smooth" });
+    requestAnimationFrame(() => item.element.classList.add("lit"));
+  }
+}
+
+const key = (entry) => (entry.acts ? `at ${entry.number}` : `since ${entry.since} ${entry.action}`);
+
+function table(tick, entry) {
+  const heads = ["", "k", "λ /s", "μ /s", "busy", "queue"];
+  const rows = Object.entries(tick.vertices).filter(([name]) => name in tick.wanted).map(([name, one]) => {
+    const after = entry.allocation?.[name];
+    const count = after === undefined || after === one.processors ? one.processors : `${one.processors} → ${after}`;
+    return make("tr", {}, ...[name, count, number(one.rate), number(one.service_rate), percent(one.utilization), number(one.queue)].map((cell) => make("td", { title: cell }, String(cell))));
+  });
+  const facts = [
+    `measured ${duration(tick.value)}`, `model ${duration(tick.estimate)}`, `target ${duration(tick.target)}`,
+    `load ${rate(tick.load)}`,
+    tick.forecast && tick.forecast.by !== "now" ? `expected ${rate(tick.forecast.rate)} in ${duration(tick.forecast.horizon)} by its ${tick.forecast.by}` : null,
+    entry.expected ? `the change should bring ${duration(entry.expected)}` : null,
+    entry.needed ? `${entry.needed} processors are needed` : null,
+  ].filter((fact) => fact && !fact.endsWith("–"));
+  return [
+    make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))), make("tbody", {}, ...rows)),
+    make("p", { class: "note" }, facts.join(" · ")),
+  ];
+}

@@ -1,0 +1,190 @@
+"""The dashboard in a real browser, fed with ticks, a simulation's records, and a journal."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+from shown import added, board, tick
+
+import sojourn as sj
+from sojourn.cli.dashboard import read_board
+from sojourn.control.controller import shape_of
+from sojourn.dashboard.board import Board
+from sojourn.dashboard.history import OLDER, RECENT, row_of
+from sojourn.dashboard.server import Server
+from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
+from sojourn.simulate import Simulation
+from sojourn.simulator import Distribution, OperatorLoad, Workload
+from sojourn.views.records import Follower, about_of
+
+Opened = Callable[..., Page]
+ANY = "127.0.0.1:0"
+
+
+def body(value: object) -> list[object]:
+    return [value]
+
+
+def simulated(journal: Path) -> Board:
+    """A split, a join and a loop, for two minutes."""
+    t = sj.Topology("orders")
+    web = t.source("web", sj.sources.paced(lambda n: n, rate=60))
+    parse = t.operator("parse", body, web)
+    enrich = t.operator("enrich", body, parse)
+    score = t.operator("score", body, parse["risky"])
+    match = t.operator("match", body, enrich, score, key=lambda value: value)
+    t.feedback(match["again"], parse)
+    t.sink("store", sj.sinks.console(), match)
+    gains = {
+        "parse": {"enrich": 0.8, "score": 0.4},
+        "match": {"parse": 0.1, "store": 0.9},
+    }
+    loads = {
+        name: OperatorLoad(Distribution("exponential", 0.02), gains.get(name, {}))
+        for name in t.operators
+    }
+    control = ControlSettings(max_sojourn_s=0.25)
+    settings = (EngineSettings(), control, SimulatorSettings())
+    simulation = Simulation(t, Workload(loads), settings, 120.0)
+    shape = shape_of(t)
+    made = Board(about_of(shape, "run"))
+    simulation.run(journal=journal, listeners=[Follower(made, shape)])
+    return made
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    return page.locator(selector).all_text_contents()
+
+
+def test_ticks_changes_and_restarts_are_seen_as_they_come(opened: Opened) -> None:
+    b = board()
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#state")).to_have_text("Starting")
+        expect(page.locator("#tiles")).to_contain_text("after the first interval")
+        for number in range(1, 6):
+            b.add(tick(number))
+        expect(page.locator("#foot")).to_have_text("Tick 5")
+        expect(page.locator("#state")).to_have_text("Live")
+        expect(page.locator(".marks button")).to_have_count(0)
+        b.add(tick(6, decision=added()))
+        mark = page.locator('#sojourn .marks button[data-kind="change"]')
+        expect(mark).to_have_count(1)
+        expect(page.locator(".decisions li").first).to_contain_text("'check' cannot keep up")
+        expect(page.locator("#said")).to_have_text("add: 'check' cannot keep up")
+        expect(page.locator('g[data-name="check"]')).to_contain_text("× 3")
+        mark.hover()
+        expect(page.locator("#sojourn .tip")).to_contain_text("'check' cannot keep up")
+        b.add(tick(7, starts=2, vertices={}, sojourn=None, value_s=None, load=None))
+        expect(page.locator('.marks button[data-kind="restart"]')).to_have_count(1)
+        expect(page.locator('g[data-name="check"]')).to_contain_text("not there")
+        b.add(tick(8, starts=2))
+        expect(page.locator("#tiles")).to_contain_text("1 restart, 1 commit")
+        page.locator(".decisions summary").first.click()
+        expect(page.locator(".decisions table").first).to_contain_text("price")
+        b.end()
+        expect(page.locator("#state")).to_have_text("Ended")
+
+
+def test_a_simulation_and_its_journal_are_drawn_from_left_to_right(
+    opened: Opened, tmp_path: Path
+) -> None:
+    live = simulated(tmp_path / "journal.jsonl")
+    recorded = read_board(tmp_path / "journal.jsonl")
+    for b, state in ((live, "Live"), (recorded, "Recorded run")):
+        with Server(b, ANY) as server:
+            page = opened(server.url)
+            expect(page.locator("#state")).to_have_text(state)
+            boxes = {}
+            for name in b.about.kinds:
+                box = page.locator(f'g[data-name="{name}"] .box').bounding_box()
+                assert box is not None
+                boxes[name] = box
+            for edge in b.about.edges:
+                sender, receiver = boxes[edge.sender], boxes[edge.receiver]
+                forward = sender["x"] + sender["width"] < receiver["x"]
+                assert forward != edge.feedback, edge
+                path = f'path[data-from="{edge.sender}"][data-to="{edge.receiver}"]'
+                classes = page.locator(path).first.get_attribute("class") or ""
+                assert ("feedback" in classes) == edge.feedback
+            assert boxes["enrich"]["x"] == boxes["score"]["x"], "the split is side by side"
+            label = page.locator('g[data-name="match"]').get_attribute("aria-label") or ""
+            assert "% busy" in label
+            assert "of the sojourn" in label
+            expect(page.locator(".answer b")).to_contain_text("processors")
+            expect(page.locator(".shards i").first).to_be_visible()
+
+
+def test_the_keyboard_reaches_what_the_mouse_does(opened: Opened, tmp_path: Path) -> None:
+    with Server(simulated(tmp_path / "journal.jsonl"), ANY) as server:
+        page = opened(server.url)
+        expect(page.locator(".answer b")).to_contain_text("processors")
+        page.keyboard.press("Tab")
+        expect(page.locator(".skip")).to_be_focused()
+        before = page.locator(".answer b").text_content()
+        page.locator("#load-knob").focus()
+        for _ in range(30):
+            page.keyboard.press("ArrowRight")
+        expect(page.locator(".answer b")).not_to_have_text(before or "")
+        expect(page.locator(".knob output").nth(1)).to_contain_text("2 ×")
+        page.locator('g[data-name="parse"]').focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#executors select")).to_have_value("parse")
+        page.locator("#ranges button").first.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#ranges button").first).to_have_attribute("aria-pressed", "true")
+
+
+def test_a_page_after_a_day_of_ticks_has_few_points(opened: Opened) -> None:
+    b = board()
+    row = row_of(tick(1), b.names)
+    for second in range(1, 86_400):
+        b.history.add(replace(row, time_s=float(second)))
+    b.add(tick(86_400))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#foot")).to_have_text("Tick 86,400")
+        told = page.request.get(f"{server.url}api/v1/samples").body()
+        assert len(told) < 2_000_000
+        points = page.evaluate(
+            "fetch('api/v1/samples').then(r => r.json()).then(s => s.history.time.length)"
+        )
+        assert 1000 < points <= RECENT + OLDER + 1
+        b.add(tick(86_401, decision=added()))
+        expect(page.locator("#foot")).to_have_text("Tick 86,401")
+        expect(page.locator(".marks button")).to_have_count(1)
+
+
+def test_a_page_comes_back_with_the_next_start(opened: Opened) -> None:
+    first, second = board(), board()
+    first.add(tick(1))
+    second.add(tick(2))
+    with Server(first, ANY) as server:
+        address = server.url.removeprefix("http://").rstrip("/")
+        page = opened(server.url)
+        expect(page.locator("#foot")).to_have_text("Tick 1")
+    expect(page.locator("#state")).to_have_text("Connection lost")
+    expect(page.locator("#banner")).to_contain_text("trying again")
+    with Server(second, address):
+        expect(page.locator("#foot")).to_have_text("Tick 2", timeout=20_000)
+        expect(page.locator("#state")).to_have_text("Live")
+        expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_it_fits_a_phone_in_the_dark(opened: Opened) -> None:
+    b = board()
+    for number in range(1, 40):
+        b.add(tick(number, decision=added(number)))
+    with Server(b, ANY) as server:
+        page = opened(server.url, width=390, scheme="dark")
+        expect(page.locator("#foot")).to_have_text("Tick 39")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == "rgb(14, 19, 26)"
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('button, input, select, [role=img], [tabindex]')]"
+            ".filter(e => !e.textContent.trim() && !e.getAttribute('aria-label')"
+            " && !e.labels?.length && e.id !== 'main').length"
+        )
+        assert unnamed == 0

@@ -1,0 +1,184 @@
+"""What the dashboard remembers, and where it draws vertices."""
+
+import itertools
+import re
+from dataclasses import replace
+
+import pytest
+from shown import EDGES, KINDS, added, board, tick
+
+from sojourn.dashboard import shown
+from sojourn.dashboard.board import BUCKETS_S, DECISIONS
+from sojourn.dashboard.history import History, Row, row_of
+from sojourn.dashboard.layout import HIGH, WIDE, laid_out, levels
+from sojourn.dashboard.tick import Edge
+
+
+def rows(count: int, history: History) -> list[Row]:
+    for number in range(1, count + 1):
+        row = row_of(tick(number, mean_s=0.001 * (number % 7)), ["check", "price"])
+        history.add(replace(row, p99_s=9.0) if number == 5 else row)
+    return history.rows()
+
+
+def test_the_last_ticks_are_kept_one_by_one() -> None:
+    found = rows(50, History(recent=20, older=100))
+    assert [row.time_s for row in found] == [float(n) for n in range(1, 51)]
+    assert {row.ticks for row in found} == {1}
+
+
+@pytest.mark.parametrize("count", [1_000, 10_007])
+def test_any_number_of_ticks_takes_bounded_memory(count: int) -> None:
+    history = History(recent=20, older=30)
+    found = rows(count, history)
+    assert len(found) <= 20 + 30 + 1
+    assert sum(row.ticks for row in found) == count
+    assert found[-1].time_s == count
+    times = [row.time_s for row in found]
+    assert times == sorted(times)
+
+
+def test_a_peak_outlasts_thinning_and_means_stay_means() -> None:
+    found = rows(10_000, History(recent=20, older=30))
+    assert max(row.p99_s or 0.0 for row in found) == 9.0
+    trees = sum(row.trees for row in found)
+    mean_s = sum((row.mean_s or 0.0) * row.trees for row in found) / trees
+    assert mean_s == pytest.approx(0.003, rel=0.01)
+
+
+def test_an_interval_without_sojourns_is_a_gap() -> None:
+    one = row_of(tick(1, sojourn=None), ["check"])
+    assert one.mean_s is None
+    assert one.processors == (3,)
+
+
+def test_changes_commits_restarts_and_targets_are_marked() -> None:
+    b = board()
+    b.add(tick(4))
+    b.add(tick(5, decision=added()))
+    b.add(tick(6, starts=2))
+    b.add(tick(7, starts=2, target_s=0.3))
+    kinds = [(mark.kind, mark.number) for mark in b.marks]
+    assert kinds == [("change", 5), ("commit", 5), ("restart", 6), ("target", 7)]
+    assert b.totals.changes == 1
+
+
+def test_what_changes_nothing_is_listed_once() -> None:
+    b = board()
+    for number in range(1, 9):
+        b.add(tick(number, decision=added()) if number == 5 else tick(number))
+    listed = [(one.tick.number, one.times, one.since_s) for one in b.decisions]
+    assert listed == [(4, 4, 1.0), (5, 1, 5.0), (8, 3, 6.0)]
+
+
+def test_decisions_and_marks_are_bounded() -> None:
+    b = board()
+    for number in range(1, 2 * DECISIONS):
+        b.add(tick(number, decision=added(number)))
+    assert len(b.decisions) == DECISIONS
+    assert b.decisions[-1].tick.number == 2 * DECISIONS - 1
+
+
+def test_an_urgent_tick_ends_no_interval() -> None:
+    b = board()
+    b.add(tick(1))
+    b.add(tick(2, urgent=True, sojourn=None, decision=added()))
+    assert b.totals.intervals == 1
+    assert b.tick is not None
+    assert b.tick.number == 1
+    assert len(b.history.rows()) == 1
+    assert b.marks[0].kind == "change"
+
+
+def test_buckets_count_trees_by_their_sojourn() -> None:
+    b = board()
+    b.add(tick(1, mean_s=0.08))
+    by_bound = dict(zip(BUCKETS_S, b.totals.buckets, strict=True))
+    assert by_bound[0.05] == 0
+    assert by_bound[0.1] == 99  # of 100: the last one took longer
+    assert by_bound[0.5] == 100
+    counts = b.totals.buckets
+    assert counts == sorted(counts)
+
+
+def test_news_are_what_has_come_since() -> None:
+    b = board()
+    for number in range(1, 11):
+        b.add(tick(number))
+    seen = shown.Seen.of(b)
+    b.add(tick(11, decision=added()))
+    b.add(tick(12, urgent=True))
+    b.add(tick(13))
+    news = shown.news(b, seen)
+    assert news is not None
+    assert news["history"]["time"] == [11.0, 13.0]
+    assert [mark["kind"] for mark in news["marks"]] == ["change"]
+    assert [one["number"] for one in news["decisions"]] == [13, 11]
+    for number in range(14, 14 + shown.MOST_NEWS + 1):
+        b.add(tick(number))
+    assert shown.news(b, seen) is None, "whoever is far behind begins anew"
+
+
+def overlaps(kinds: dict[str, str], edges: tuple[Edge, ...]) -> list[tuple[str, str]]:
+    places = laid_out(kinds, edges).places
+    return [
+        (a, b)
+        for (a, (ax, ay)), (b, (bx, by)) in itertools.combinations(places.items(), 2)
+        if abs(ax - bx) < WIDE and abs(ay - by) < HIGH
+    ]
+
+
+SPLIT = {
+    **{"web": "source", "shops": "source", "parse": "operator", "enrich": "operator"},
+    **{"score": "operator", "match": "operator", "alert": "operator", "store": "sink"},
+}
+SPLIT_EDGES = (
+    *(Edge("web", "parse", "parse"), Edge("shops", "parse", "parse")),
+    *(Edge("parse", "enrich", "enrich"), Edge("parse", "score", "score[risky]")),
+    *(Edge("enrich", "match", "match"), Edge("score", "match", "match")),
+    *(Edge("match", "store", "store"), Edge("match", "alert", "alert")),
+    *(Edge("parse", "store", "store"), Edge("alert", "store", "store")),
+    Edge("match", "enrich", "enrich[again]", feedback=True),
+)
+
+
+@pytest.mark.parametrize(("kinds", "edges"), [(KINDS, EDGES), (SPLIT, SPLIT_EDGES)])
+def test_vertices_stand_from_left_to_right_and_apart(
+    kinds: dict[str, str], edges: tuple[Edge, ...]
+) -> None:
+    layout = laid_out(kinds, edges)
+    assert layout.places.keys() == kinds.keys()
+    assert len(layout.edges) == len(edges)
+    for edge in edges:
+        forward = layout.places[edge.sender][0] < layout.places[edge.receiver][0]
+        assert forward != edge.feedback
+    assert not overlaps(kinds, edges)
+    for x, y in layout.places.values():
+        assert 0 <= x <= layout.width - WIDE
+        assert 0 <= y <= layout.height - HIGH
+
+
+def test_an_edge_past_a_column_goes_around_its_vertices() -> None:
+    layout = laid_out(SPLIT, SPLIT_EDGES)
+    (long,) = [
+        one for one in layout.edges if (one.edge.sender, one.edge.receiver) == ("parse", "store")
+    ]
+    stops = [(float(x), float(y)) for x, y in re.findall(r"L(\d+) (\d+)", long.path)]
+    assert stops, "it has places of its own"
+    for x, y in stops:
+        for name, (left, top) in layout.places.items():
+            inside = left < x - 1 < left + WIDE and top < y < top + HIGH
+            assert not inside, name
+
+
+def test_a_loop_that_nobody_declared_is_drawn_as_well() -> None:
+    edges = (Edge("in", "check", "check"), Edge("check", "price", "p"), Edge("price", "check", "c"))
+    assert levels(list(KINDS), edges)["check"] == 1
+    assert len(laid_out(KINDS, edges).edges) == 3
+
+
+def test_a_board_without_a_tick_can_be_shown() -> None:
+    found = shown.everything(board())
+    assert found["latest"] is None
+    assert found["history"]["time"] == []
+    assert found["decisions"] == []

@@ -1,0 +1,67 @@
+"""Records as ticks: what-ifs are answered by the model that control uses."""
+
+import functools
+from dataclasses import replace
+
+import pytest
+from test_control_simulated import ORDERS, pair
+
+from sojourn.control.controller import Record, shape_of
+from sojourn.dashboard.board import Board
+from sojourn.dashboard.whatif import Model, answered
+from sojourn.simulator import SourceLoad
+from sojourn.views.records import Follower, about_of, tick_of
+
+
+@functools.cache
+def followed(percentile: float | None = None) -> tuple[Board, list[Record]]:
+    """Two minutes of a simulation, as the board sees them."""
+    simulation = pair(
+        ORDERS,
+        {"check": 1, "price": 1},
+        SourceLoad(((1.0, 60.0),)),
+        max_sojourn_s=0.2,
+        percentile=percentile,
+    )
+    simulation = replace(simulation, duration_s=120.0)
+    shape = shape_of(simulation.topology)
+    board, records = Board(about_of(shape, "run")), []
+    simulation.run(listeners=[Follower(board, shape), records.append])
+    return board, records
+
+
+def test_ticks_tell_what_records_do() -> None:
+    board, records = followed()
+    last = records[-1]
+    tick = board.tick
+    assert tick is not None
+    assert tick.number == last.number
+    assert tick.decision.reason == last.decision.reason
+    assert tick.target_s == 0.2
+    assert tick.time_s == pytest.approx(last.time_s - records[0].time_s + 1.0)
+    assert board.totals.changes == sum(record.applied for record in records)
+    assert board.totals.intervals == sum(not record.pressures for record in records)
+    shares = [vertex.share or 0.0 for vertex in tick.vertices.values()]
+    assert sum(shares) == pytest.approx(1.0)
+    assert {(e.sender, e.receiver) for e in board.about.edges} == {
+        ("source", "check"),
+        ("check", "price"),
+        ("price", "out"),
+    }
+
+
+@pytest.mark.parametrize("percentile", [None, 95.0])
+def test_the_model_of_a_what_if_is_that_of_control(percentile: float | None) -> None:
+    board, records = followed(percentile)
+    model = board.model()
+    assert isinstance(model, Model)
+    answer = answered(model)
+    assert answer.present_s == pytest.approx(records[-1].estimate_s, rel=0.05)
+    assert answer.expected_s is not None
+    assert answer.expected_s <= 0.2
+
+
+def test_a_profile_that_holds_no_more_is_noted() -> None:
+    _, records = followed()
+    stale = replace(records[-1], stale="it takes twice as long")
+    assert tick_of(stale, 0.0).note == "the profile holds no more: it takes twice as long"
