@@ -14,6 +14,7 @@ run: $(VENV)/.run
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto tests/unit tests/cli
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
+	$(BIN)/python -m pytest tests/kafka
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import typer
 from typer.exceptions import TyperException
 
 from sojourn import __version__
+from sojourn.cli.broker import broker
 from sojourn.cli.conf import conf
 from sojourn.cli.doctor import doctor
 from sojourn.cli.experiment import experiment
@@ -51,6 +52,7 @@ app.command()(replay)
 app.command()(watch)
 app.command()(measure)
 app.command()(experiment)
+app.command()(broker)
 app.command()(conf)
 app.command()(doctor)
 
