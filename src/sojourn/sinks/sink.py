@@ -30,6 +30,11 @@ def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
     staging folder must still be there, or else the whole sink may be missing."""
     folders = set()
     for source, target in staged:
+        if not os.path.isabs(target):
+            raise InputError(
+                f"{source}: holds results that were committed for {target}, but the sink is "
+                "another now; start once with the sink as it was, which sends them"
+            )
         try:
             os.replace(source, target)
         except FileNotFoundError:
