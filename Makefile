@@ -15,6 +15,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n auto tests/unit tests/cli
 	if $(BIN)/python tests/unit/chromium.py; then $(BIN)/python -m pytest tests/browser; fi
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
+	$(BIN)/python -m pytest tests/kafka
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

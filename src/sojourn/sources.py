@@ -18,12 +18,30 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal
+from typing import Any, Generic, Literal, Unpack, overload
 
 from sojourn.errors import InputError
+from sojourn.kafka.message import Message
+from sojourn.kafka.topic import KafkaOptions, Topic, made_topic
 from sojourn.typed import T, T_co
 from sojourn.units import parse_path
 
+__all__ = [
+    "Arrivals",
+    "Message",
+    "Pace",
+    "Piece",
+    "Rate",
+    "Source",
+    "Unreadable",
+    "files",
+    "iterable",
+    "jsonl",
+    "kafka",
+    "lines",
+    "paced",
+    "socket",
+]
 Arrivals = Literal["constant", "poisson", "uniform"]
 Rate = float | Sequence[tuple[float, float]]
 Piece = tuple[T | "Unreadable", str, Any] | tuple[T | "Unreadable", str, Any, float] | None
@@ -319,6 +337,24 @@ class _Socket(Source[str]):
                 yield line.decode("utf-8").rstrip("\r\n"), None
 
 
+class _Kafka(Source[T]):
+    """A topic, whose partitions are splits; the position is an offset."""
+
+    elastic = True
+
+    def __init__(self, topic: Topic, shed: float | None) -> None:
+        self.topic, self.shed_after = topic, shed
+
+    def splits(self) -> Sequence[str] | Mapping[str, Any]:
+        return self.topic.splits()
+
+    def read_splits(self, positions: Mapping[str, Any]) -> Iterator[Any]:
+        return self.topic.read(positions)
+
+    def backlog(self) -> Mapping[str, int] | None:
+        return self.topic.backlog()
+
+
 def iterable(
     values: Callable[[], Iterable[T]],
     *,
@@ -403,6 +439,66 @@ def files(
 def socket(host: str, port: int, *, shed_after: float | None = None) -> Source[str]:
     """Lines of text from a TCP server. Lines that a failure loses do not come again."""
     return _Socket(host, port, _shed(shed_after))
+
+
+@overload
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    read: Literal["text"] = "text",
+    shed_after: float | None = None,
+    **options: Unpack[KafkaOptions],
+) -> Source[str]: ...
+@overload
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    read: Literal["bytes"],
+    shed_after: float | None = None,
+    **options: Unpack[KafkaOptions],
+) -> Source[bytes]: ...
+@overload
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    read: Literal["json"],
+    shed_after: float | None = None,
+    **options: Unpack[KafkaOptions],
+) -> Source[Any]: ...
+@overload
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    read: Literal["message"],
+    shed_after: float | None = None,
+    **options: Unpack[KafkaOptions],
+) -> Source[Message]: ...
+@overload
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    read: Callable[[Message], T],
+    shed_after: float | None = None,
+    **options: Unpack[KafkaOptions],
+) -> Source[T]: ...
+def kafka(
+    servers: str,
+    topic: str,
+    *,
+    read: str | Callable[[Message], Any] = "text",
+    shed_after: float | None = None,
+    **options: Unpack[KafkaOptions],
+) -> Source[Any]:
+    """The messages of a Kafka topic, read by as many processes as the source has, one for each
+    partition at most. `read` says what becomes of a message: its value as "text", "bytes" or
+    "json", the whole "message" with key, headers and time, or what a function of that returns."""
+    found = made_topic(servers, topic, read, Unreadable, **options)
+    return _Kafka(found, _shed(shed_after))
 
 
 def _pace(rate: Rate | None, arrivals: Arrivals, seed: int) -> Pace | None:

@@ -12,13 +12,16 @@ test sets the clock. Operators run with the same state, timers and rules as in a
 import contextlib
 import copy
 import sys
+import tempfile
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sojourn.chains import chained_to
+from sojourn.engine.spark.broker import Broker
 from sojourn.engine.wire import messages as m
 from sojourn.engine.worker import values
 from sojourn.engine.worker.code import OperatorCode, Shared
@@ -27,9 +30,11 @@ from sojourn.engine.worker.router import broadcast_of
 from sojourn.engine.worker.state import State
 from sojourn.errors import InputError
 from sojourn.operators import Output
-from sojourn.sinks import Sink, publish
+from sojourn.sinks import Sink
 from sojourn.topology import OperatorSpec, SinkSpec, Topology, checked_topology
 from sojourn.units import parse_duration, parse_number
+
+__all__ = ["Bench", "Broker", "Step", "Timer"]
 
 
 class Timer(NamedTuple):
@@ -156,12 +161,13 @@ class Bench:
         self._publications += 1
         for name, spec in self.topology.sinks.items():
             sink = copy.deepcopy(spec.sink)  # the topology may still be started with its own
-            sink.open(0, self._publications)
-            with contextlib.closing(sink):
+            with tempfile.TemporaryDirectory() as room, contextlib.closing(sink):
+                sink.room = Path(room)
+                sink.open(0, self._publications)
                 for value in self.outputs[name][self._published[name] :]:
                     self._write(spec, sink, value)
                 self._published[name] = len(self.outputs[name])
-                publish(sink.cut(last=True)().publish)
+                sink.publish(sink.cut(last=True)().publish, self._publications)
 
     def state(self, operator: str) -> dict[Any, Any]:
         """What an operator keeps, by key."""

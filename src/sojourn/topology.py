@@ -107,6 +107,7 @@ class SinkSpec:
     name: str
     sink: Sink[Any]
     on_error: OnError = "fail"
+    executors: int = 1
 
 
 Spec = SourceSpec | OperatorSpec | SinkSpec
@@ -222,14 +223,24 @@ class Topology(Streams):
         return self._add(spec, inputs, told)
 
     def sink(
-        self, name: str, sink: Sink[T], *inputs: Vertex[T], on_error: OnError = "fail"
+        self,
+        name: str,
+        sink: Sink[T],
+        *inputs: Vertex[T],
+        on_error: OnError = "fail",
+        executors: int = 1,
     ) -> Vertex[Any]:
         """Add a sink, where results leave. `on_error` says what happens to a value that it cannot
-        write."""
+        write. `executors` processes write, each some of the values."""
         what = f"sink {_named(name, 'sink')!r}"
         if not isinstance(sink, Sink):
             raise InputError(f"{what}: must be one of sojourn.sinks, or a Sink; got {sink!r}")
-        spec = SinkSpec(name, sink, one_of(what, "on_error", on_error, _ON_ERROR))
+        spec = SinkSpec(
+            name,
+            sink,
+            one_of(what, "on_error", on_error, _ON_ERROR),
+            _whole(what, "executors", executors),
+        )
         return self._add(spec, inputs)
 
     def feedback(self, sender: Vertex[Any], receiver: Vertex[Any]) -> None:
@@ -453,8 +464,8 @@ def kind_of(spec: Spec) -> str:
 
 def told_of(spec: Spec) -> str:
     """A vertex in a few words: its kind, and how it is run."""
-    if isinstance(spec, SourceSpec) and spec.executors > 1:
-        return f"source, {spec.executors} executors"
+    if not isinstance(spec, OperatorSpec) and spec.executors > 1:
+        return f"{kind_of(spec)}, {spec.executors} executors"
     if not isinstance(spec, OperatorSpec):
         return kind_of(spec)
     what = {"many": "operator", "one": "map", "same": "filter"}[spec.emits]

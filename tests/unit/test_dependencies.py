@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = [
     wanted
-    for extra in ("plot", "dashboard", "jdk", "forecast")
+    for extra in ("plot", "dashboard", "jdk", "forecast", "kafka")
     for wanted in PROJECT["optional-dependencies"][extra]
 ]
 OTHERS_ASK = {"pandas"}  # pyspark imports it for mapInArrow, and does not ask for it by itself

@@ -18,6 +18,7 @@ from sojourn.engine.driver.record import (
 from sojourn.engine.wire import messages as m
 from sojourn.engine.worker import store
 from sojourn.errors import InputError
+from sojourn.sinks import Sink
 
 
 def part(vertex: str, executor: int, *files: str, **more: object) -> m.Part:
@@ -39,6 +40,11 @@ RECORD = Record(
 def test_there_is_nothing_before_the_first_commit(tmp_path: Path) -> None:
     assert last_record(tmp_path) == Record(0, 0, [])
     assert Record().welcome(tmp_path, "count", 0, 2) == m.Welcome(0, anew=True)
+
+
+def test_what_a_sink_holds_is_given_to_one_process_if_there_are_more_now(tmp_path: Path) -> None:
+    assert RECORD.welcome(tmp_path, "out", 0, 1).held == ["piece"]
+    assert [RECORD.welcome(tmp_path, "out", n, 2).held for n in range(2)] == [["piece"], []]
 
 
 def test_the_newest_record_counts_and_old_ones_go(tmp_path: Path) -> None:
@@ -151,6 +157,27 @@ class TestPublishing:
         self.start(tmp_path)
         assert shown.exists()
         self.start(tmp_path)
+
+    def test_a_sink_is_asked_to_show_what_its_processes_staged(self, tmp_path: Path) -> None:
+        asked: list[tuple[object, ...]] = []
+
+        class Asked(Sink[int]):
+            def publish(self, *given: object) -> None:  # type: ignore[override]
+                asked.append(given)
+
+        shown = self.committed(tmp_path, 4)
+        for _ in range(2):
+            committer = Committer(tmp_path / "checkpoint", None, {"out": Asked()})  # type: ignore[arg-type]
+            committer.begin()
+            committer.begin()
+        pair = (str(tmp_path / "_staging" / "4"), str(shown))
+        assert asked == [([pair], 4, True)] * 2
+
+    def test_results_of_a_sink_that_is_another_now_are_refused(self, tmp_path: Path) -> None:
+        made = Record(4, 1, [part("out", 0, publish=[("staged", "kafka topic orders")])])
+        write_record(tmp_path / "checkpoint", made)
+        with pytest.raises(InputError, match="committed for kafka topic orders, but the sink is"):
+            self.start(tmp_path)
 
     def test_a_sink_that_is_gone_after_a_crash_is_refused(self, tmp_path: Path) -> None:
         self.committed(tmp_path, 4)

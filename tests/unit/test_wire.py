@@ -408,6 +408,18 @@ def test_only_a_route_to_a_keyed_operator_has_shards() -> None:
     assert [(r.key, r.shards) for r in routes["more"]] == [(None, 0)]
 
 
+def test_several_processes_of_a_sink_share_values_by_its_key() -> None:
+    t = Topology("t")
+    keyed, plain = sinks.console(), sinks.console()
+    keyed.key = word
+    lines = t.source("lines", sources.iterable(list))
+    t.sink("keyed", keyed, lines, executors=2)
+    t.sink("plain", plain, lines, executors=3)
+    t.sink("one", keyed, lines)
+    found = [(r.executors, r.key, r.shards > 0) for r in layout(t).routes["lines"]]
+    assert found == [(2, word, True), (3, None, False), (1, None, False)]
+
+
 def test_a_level_without_a_vertex_does_not_exist() -> None:
     found = layout(topology())
     assert {place.level for place in found.places} == set(range(len(found.partitions)))

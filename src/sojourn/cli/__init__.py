@@ -8,6 +8,7 @@ import typer
 from typer.exceptions import TyperException
 
 from sojourn import __version__
+from sojourn.cli.broker import broker
 from sojourn.cli.conf import conf
 from sojourn.cli.dashboard import dashboard
 from sojourn.cli.doctor import doctor
@@ -58,6 +59,7 @@ app.command()(dashboard)
 app.command()(watch)
 app.command()(measure)
 app.command()(experiment)
+app.command()(broker)
 app.command()(conf)
 app.command()(doctor)
 

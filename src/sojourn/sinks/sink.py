@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 
 from sojourn.durable import sync
 from sojourn.errors import InputError
@@ -30,6 +30,11 @@ def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
     staging folder must still be there, or else the whole sink may be missing."""
     folders = set()
     for source, target in staged:
+        if not os.path.isabs(target):
+            raise InputError(
+                f"{source}: holds results that were committed for {target}, but the sink is "
+                "another now; start once with the sink as it was, which sends them"
+            )
         try:
             os.replace(source, target)
         except FileNotFoundError:
@@ -50,9 +55,13 @@ def publish(staged: Iterable[tuple[str, str]], again: bool = False) -> None:
 
 class Sink(Generic[T]):
     """Base of all sinks; `write` is all that one needs. A `Sink[int]` takes integers. `run`
-    identifies the checkpoint, and so all starts that continue one another's work."""
+    identifies the checkpoint, and so all starts that continue one another's work. `room` is a
+    directory in the checkpoint that is this sink's alone. Where several processes write, values
+    with the same `key` go to the same one."""
 
     run = ""
+    room = Path()
+    key: Callable[[Any], Any] | None = None
 
     def open(self, part: int, epoch: int, held: Sequence[str] = ()) -> None:
         """Called once before the first value. `part` is the number of this executor of the sink,
@@ -68,6 +77,16 @@ class Sink(Generic[T]):
         called in another thread while writing goes on. With `last`, the topology stops, so hold
         nothing back."""
         return Staged
+
+    def publish(
+        self,
+        staged: Sequence[tuple[str, str]],
+        commit: int,  # noqa: ARG002
+        again: bool = False,
+    ) -> None:
+        """Called in the driver once a commit is recorded, with what all processes staged: show it.
+        With `again`, after a restart, it may have been shown before."""
+        publish(staged, again)
 
     def close(self) -> None:
         """Called when the topology stops and no function that `cut` returned is running."""

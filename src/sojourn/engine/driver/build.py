@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 
 from sojourn.chains import behind
-from sojourn.engine.driver.record import state_root
+from sojourn.engine.driver.record import rooms, state_root
 from sojourn.engine.spark.task import Task
 from sojourn.engine.wire.channel import ChannelKeys
 from sojourn.engine.wire.layout import Layout, Place, executors_of
@@ -144,6 +144,7 @@ def build_tasks(
                 timed_every=plan.settings.timed_every,
                 queue_bytes=plan.settings.max_queue_bytes,
                 epoch=epoch,
+                room=rooms(plan.checkpoint) / place.vertex,
             ),
             kind=kind_of(spec),
             keyed=keyed,

@@ -4,7 +4,7 @@ removes what no longer counts. Fed by the hub; used by the supervisor."""
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from sojourn import durable
@@ -20,7 +20,7 @@ from sojourn.engine.driver.record import (
 )
 from sojourn.engine.wire import messages as m
 from sojourn.errors import TopologyFailed
-from sojourn.sinks import publish
+from sojourn.sinks import Sink, publish
 
 _log = logging.getLogger("sojourn")
 
@@ -28,8 +28,9 @@ _log = logging.getLogger("sojourn")
 class Committer:
     """The last commit's record, and how the next one is made. One at a time."""
 
-    def __init__(self, checkpoint: Path, hub: Hub) -> None:
+    def __init__(self, checkpoint: Path, hub: Hub, sinks: Mapping[str, Sink] | None = None) -> None:
         self.checkpoint, self.hub = checkpoint, hub
+        self.sinks = dict(sinks or {})
         self.record = last_record(checkpoint)
         self.zero_s = 0.0  # when the topology would have begun, had it never been down
         self.published = last_published(checkpoint)
@@ -38,8 +39,7 @@ class Committer:
         """Prepare a start: finish what the last commit left unfinished, and remove what was begun
         after it."""
         if self.published != self.record.number:
-            publish(self.record.publish, again=True)
-            self.published = self.record.number
+            self._publish(again=True)
         sweep(self.checkpoint, self.record)
         self.zero_s = time.time() - self.record.ran_s
 
@@ -88,6 +88,15 @@ class Committer:
                 raise
             raise TopologyFailed(f"checkpoint {self.checkpoint}: {full}") from error
         self.record = record
-        publish(record.publish)
-        self.published = record.number
+        self._publish()
         drop(self.checkpoint, before - record.files)
+
+    def _publish(self, again: bool = False) -> None:
+        """Have sinks show what they have staged for the last commit."""
+        record = self.record
+        others = [part for part in record.parts if part.vertex not in self.sinks]
+        publish([pair for part in others for pair in part.publish], again)
+        for name, sink in self.sinks.items():
+            staged = [pair for part in record.of(name) for pair in part.publish]
+            sink.publish(staged, record.number, again)
+        self.published = record.number

@@ -51,7 +51,7 @@ class Record(msgspec.Struct):
             anew=anew,
             logs=[str(root / part.log) for part in self.parts if vertex in part.log_to],
             position=next((part.position for part in wanted), b""),
-            held=[name for part in wanted for name in part.held],
+            held=[name for part in wanted for name in part.held if not anew or executor == 0],
             table=[name for part in parts if part.executor == 0 for name, _ in part.state],
         )
 
@@ -85,6 +85,12 @@ class Record(msgspec.Struct):
 def state_root(checkpoint: Path) -> Path:
     """Where executors keep what they save."""
     return checkpoint / "sojourn" / "state"
+
+
+def rooms(checkpoint: Path) -> Path:
+    """Where each sink has a directory of its own: what is staged for commits in folders, and what
+    the sink keeps beside them."""
+    return checkpoint / "sojourn" / "sinks"
 
 
 def last_record(checkpoint: Path) -> Record:
@@ -135,7 +141,10 @@ def drop(checkpoint: Path, names: Iterable[str]) -> None:
 
 
 def sweep(checkpoint: Path, record: Record) -> None:
-    """Before a new start, remove what earlier starts have left and no commit needs."""
+    """Before a new start, and after the last commit is published, remove what earlier starts have
+    left and no commit needs."""
+    for path in rooms(checkpoint).glob("*/*/*"):
+        path.unlink(missing_ok=True)
     root = state_root(checkpoint)
     kept = record.files
     for path in root.glob("*/*/*"):

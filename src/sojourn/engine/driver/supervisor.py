@@ -2,6 +2,7 @@
 commit whenever it fails, with back-off and a limit. The hub tells it of failures; used by
 `Running`."""
 
+import copy
 import logging
 import shutil
 import threading
@@ -19,13 +20,14 @@ from sojourn.engine.driver.division import Divider, Division
 from sojourn.engine.driver.hub import Hub
 from sojourn.engine.driver.justice import Justice
 from sojourn.engine.driver.readers import Readers
-from sojourn.engine.driver.record import state_root
+from sojourn.engine.driver.record import rooms, state_root
 from sojourn.engine.spark.clock import Clock
 from sojourn.engine.spark.session import wait_for_slots
 from sojourn.engine.spark.stages import describe
 from sojourn.engine.spark.task import SCHEMA, pushed, starter
 from sojourn.engine.wire import messages as m
 from sojourn.errors import InputError
+from sojourn.sinks import Sink
 
 _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
@@ -75,7 +77,7 @@ class Supervisor(threading.Thread):
         super().__init__(name="sojourn-supervisor", daemon=True)
         self.plan, self.spark, self.hub = plan, spark, hub
         self.wanted = {name: spec.processors for name, spec in plan.topology.operators.items()}
-        self.committer = Committer(plan.checkpoint, hub)
+        self.committer = Committer(plan.checkpoint, hub, _sinks(plan))
         self.readers = Readers(plan.topology.sources, self.committer.record, self.notify)
         self.committed = threading.Condition()
         self.commit_s = plan.settings.commit_s
@@ -426,6 +428,14 @@ class Supervisor(threading.Thread):
     def _cannot_go_on(self) -> bool:
         """Whether this start cannot go on, as last seen."""
         return self.hub.is_broken or self.was_down
+
+
+def _sinks(plan: Plan) -> dict[str, Sink]:
+    """The driver's own copy of each sink, which shows what has been committed."""
+    found = {name: copy.copy(spec.sink) for name, spec in plan.topology.sinks.items()}
+    for name, sink in found.items():
+        sink.run, sink.room = plan.name, rooms(plan.checkpoint) / name
+    return found
 
 
 class Quiet:

@@ -82,10 +82,11 @@ def _under_way(spec: ExecutorSpec, logs: list[str]) -> tuple[list[Bundle], list[
         ):
             told += [payload for payload, shard in items if shard == FIRST_TOLD]
             plain = [item for item in items if item[1] > FIRST_TOLD]
+            with_shards = any(shard >= 0 for _, shard in plain)
             for i, (payload, shard) in enumerate(plain):
-                if spec.owner_of(shard if spec.keyed else i + number) == place.executor:
+                if spec.owner_of(shard if shard >= 0 else i + number) == place.executor:
                     bundle.payloads.append(payload)
-                    if spec.keyed:
+                    if with_shards:
                         bundle.shards.append(shard)
     return [bundle for bundle in (waited, sent, unsent) if bundle.payloads], told
 

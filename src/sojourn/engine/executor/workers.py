@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 
 from sojourn.engine.executor.table import Table
 from sojourn.engine.wire import messages as m
@@ -213,8 +213,10 @@ class Workers:
         self.waiting += len(bundle.payloads)
         self.waiting_bytes += size
         if not self.keyed:
+            shards = bundle.shards or repeat(-1)  # a sink has none, but its keys are spread by them
             self.shared.extend(
-                (payload, -1, traces.get(i)) for i, payload in enumerate(bundle.payloads)
+                (payload, shard, traces.get(i))
+                for i, (payload, shard) in enumerate(zip(bundle.payloads, shards, strict=False))
             )
             self.pump()
             return size

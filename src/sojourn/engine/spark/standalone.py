@@ -2,12 +2,9 @@
 come and go. Used by tests and benchmarks."""
 
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,14 +12,10 @@ import pyspark
 
 from sojourn.engine.spark.archive import class_options
 from sojourn.engine.spark.java import find_java
+from sojourn.engine.spark.process import Process
 from sojourn.engine.spark.session import QUICK_JAVA
 
 _HOME = Path(pyspark.__file__).parent
-_START_S = 60.0
-_STOP_S = 30.0
-# Runs a command until the pipe it reads from is closed, by us or by our death. It closes its own
-# standard error, so the end of that stream means the end of the command.
-_UNTIL_WE_END = '"$@" & child=$!; exec 2>/dev/null; read _; kill $child; wait $child; exit 0'
 
 
 class StandaloneCluster:
@@ -96,8 +89,8 @@ def _environ() -> dict[str, str]:
     }
 
 
-class _Daemon:
-    """One of the cluster's processes, and what it says."""
+class _Daemon(Process):
+    """One of the cluster's processes, and the temporary directory that goes with it."""
 
     def __init__(
         self,
@@ -107,65 +100,16 @@ class _Daemon:
         temporary: str | None = None,
         arguments: tuple[str, ...] = (),
     ) -> None:
-        self.process = subprocess.Popen(
-            [
-                *("sh", "-c", _UNTIL_WE_END, "sh"),
-                str(_HOME / "bin" / "spark-class"),
-                f"org.apache.spark.deploy.{name}",
-                *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
-                *arguments,
-            ],
-            env=environ,
-            cwd=log.parent,
-            start_new_session=True,  # Ctrl-C is not for it
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.name, self.log, self.temporary = name, log, temporary
-        self.said: list[str] = []
-        self.silent = False
-        self.news = threading.Condition()
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def await_line(self, pattern: str) -> str:
-        """Wait for a line that matches a pattern when the process starts, and return the match."""
-
-        def find() -> re.Match[str] | None:
-            return next((f for line in self.said if (f := re.search(pattern, line))), None)
-
-        with self.news:
-            self.news.wait_for(lambda: find() or self.silent, _START_S)
-            found = find()
-        if found is None:
-            self.stop()
-            raise RuntimeError(
-                f"Spark's {self.name} did not start within {_START_S:.0f} s; see {self.log}"
-            )
-        return found[1]
+        command = [
+            str(_HOME / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{name}",
+            *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
+            *arguments,
+        ]
+        super().__init__(f"Spark's {name}", command, log, environ)
+        self.temporary = temporary
 
     def stop(self) -> None:
-        """End it."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(_STOP_S)
-        self.reader.join()
+        super().stop()
         if self.temporary is not None:
             shutil.rmtree(self.temporary, ignore_errors=True)
-
-    def _read(self) -> None:
-        """Keep the pipe empty, so that the process never waits for it."""
-        assert self.process.stderr is not None
-        with self.process.stderr, self.log.open("w", encoding="utf-8") as log:
-            for line in self.process.stderr:
-                log.write(line)
-                log.flush()
-                with self.news:
-                    if len(self.said) < 1000:
-                        self.said.append(line)
-                    self.news.notify_all()
-        with self.news:
-            self.silent = True
-            self.news.notify_all()

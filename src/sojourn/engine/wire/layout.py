@@ -9,6 +9,7 @@ from sojourn.topology import Edge, Key, OperatorSpec, SinkSpec, SourceSpec, Topo
 
 MAX_LEVEL = 255
 MAX_PARTITION = 65_535
+_SINK_SHARDS = 4096
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,8 @@ def senders_of(layout: Layout, broadcasts: bool = False) -> dict[str, set[str]]:
 
 
 def executors_of(spec: SourceSpec | OperatorSpec | SinkSpec) -> int:
-    """Only sinks have always one."""
-    return 1 if isinstance(spec, SinkSpec) else spec.executors
+    """How many a vertex has."""
+    return spec.executors
 
 
 def layout(topology: Topology) -> Layout:
@@ -105,7 +106,7 @@ def layout(topology: Topology) -> Layout:
         for edge in topology.edges:
             if edge.sender == name:
                 spec = topology.vertices[edge.receiver]
-                keyed = isinstance(spec, OperatorSpec) and spec.key is not None
+                key, shards = _key_of(spec)
                 found.append(
                     Route(
                         edge.receiver,
@@ -114,13 +115,23 @@ def layout(topology: Topology) -> Layout:
                         levels[edge.receiver],
                         first[edge.receiver],
                         executors_of(spec),
-                        spec.key if isinstance(spec, OperatorSpec) else None,
-                        spec.shards if isinstance(spec, OperatorSpec) and keyed else 0,
+                        key,
+                        shards,
                         edge.broadcast,
                     )
                 )
         routes[name] = tuple(found)
     return Layout(tuple(places), routes, _lanes(topology, levels, places))
+
+
+def _key_of(spec: SourceSpec | OperatorSpec | SinkSpec) -> tuple[Key | None, int]:
+    """By which key tuples are sent to a vertex, and the number of its shards. A sink has no shards;
+    its keys are only spread over its executors."""
+    if isinstance(spec, OperatorSpec):
+        return spec.key, 0 if spec.key is None else spec.shards
+    if isinstance(spec, SinkSpec) and spec.executors > 1 and spec.sink.key is not None:
+        return spec.sink.key, _SINK_SHARDS
+    return None, 0
 
 
 def _lanes(topology: Topology, levels: dict[str, int], places: list[Place]) -> tuple[int, ...]:

@@ -47,6 +47,7 @@ class HostSpec:
     timed_every: int
     queue_bytes: int
     epoch: int
+    room: Path = Path()  # of a sink, in the checkpoint
 
 
 @dataclass(frozen=True)

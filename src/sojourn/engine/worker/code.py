@@ -336,12 +336,20 @@ class SinkCode:
     timers = None
     events = None
 
-    def __init__(self, sink: Sink, part: int, run: str, epoch: int, held: Iterable[str]) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        part: int,
+        run: str,
+        epoch: int,
+        held: Iterable[str],
+        room: Path = Path(),
+    ) -> None:
         self.sink = sink
         self.saving: m.Save | None = None
         self.staged: Callable[[], Staged] = Staged
         self.slice_s = SLICE_S
-        sink.run = run
+        sink.run, sink.room = run, room
         sink.open(part, epoch, tuple(held))
 
     def process(self, value: Any, shard: int) -> Sequence[Any]:  # noqa: ARG002

@@ -23,6 +23,7 @@ from sojourn.engine.worker.feeder import Feeder
 from sojourn.engine.worker.moving import shared_memory
 from sojourn.engine.worker.parent import die_with
 from sojourn.engine.worker.worker import serve
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 
@@ -139,7 +140,9 @@ class _Host:
                 return
             code: SinkCode | OperatorCode
             if isinstance(self.code, Sink):
-                code = SinkCode(self.code, spec.executor, spec.run, spec.epoch, begin.held)
+                code = SinkCode(
+                    self.code, spec.executor, spec.run, spec.epoch, begin.held, spec.room
+                )
             else:
                 code = OperatorCode(
                     self.code,
@@ -165,6 +168,8 @@ class _Host:
             )
         except (BrokenPipeError, ConnectionResetError):
             return  # the executor is gone, so there is no reason to go on
+        except (InputError, TopologyFailed) as error:  # which say all there is to say
+            send_frame(sock, m.encode(m.Fatal(str(error))))
         except Exception:  # noqa: BLE001  # told to the driver, who decides
             send_frame(sock, m.encode(m.Fatal(traceback.format_exc())))
         finally:

@@ -24,6 +24,7 @@ from sojourn.engine.worker import values
 from sojourn.engine.worker.code import SLICE_S, Code, OperatorCode, SinkCode
 from sojourn.engine.worker.moving import Moving, timers_of
 from sojourn.engine.worker.router import Router
+from sojourn.errors import TopologyFailed
 
 if TYPE_CHECKING:
     from sojourn.engine.worker.waiting import Waiting
@@ -66,6 +67,8 @@ class _Answers:
             answer: m.FromWorker = save()
         except OSError as error:
             answer = m.Fatal(_of_disk(error), user=False)
+        except TopologyFailed as error:
+            answer = m.Fatal(str(error))
         except Exception:  # noqa: BLE001  # a thread has nobody else to tell
             answer = m.Fatal(f"its state cannot be saved\n{traceback.format_exc()}")
         try:
@@ -235,6 +238,8 @@ def _process(
         except Exception as error:  # noqa: BLE001  # whatever users' code raises meets on_error
             if isinstance(error, OSError) and error.errno in _OF_DISK:
                 return m.Fatal(_of_disk(error), user=False)  # the tuple is not at fault
+            if isinstance(error, TopologyFailed):
+                return m.Fatal(str(error))  # nor is it here
             if not keep_going:
                 return m.Fatal(
                     f"processing {values.shown(payload)} raised\n{traceback.format_exc()}"

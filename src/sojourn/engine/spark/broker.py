@@ -1,0 +1,144 @@
+"""A real Kafka broker on this machine, for trying things out and for tests. It listens on loopback
+only. Its jars come from Maven Central, once. It needs nothing but Java, found as for Spark."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from sojourn.engine.spark.jars import jars
+from sojourn.engine.spark.java import find_java
+from sojourn.engine.spark.process import Process
+from sojourn.errors import InputError
+from sojourn.kafka.client import confluent
+
+KAFKA = "4.3.1"
+_WAIT_S = 30.0
+_WANTED = (f"org.apache.kafka:kafka_2.13:{KAFKA}", "org.slf4j:slf4j-simple:1.7.36")
+_JAVA = (
+    *("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.log.kafka.server.KafkaRaftServer=info",  # says when it is up
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+_CLUSTER = "c29qb3Vybi1icm9rZXItMQ"  # its name; any will do
+# One broker is all there is, so nothing is copied to others, and internal topics are small.
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",  # a misspelt name shall be told
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": "6000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+
+class Broker:
+    """A broker with its data in `directory`. It is up once made, and ends with us, or by `close`.
+    `settings` are Kafka's own, beside or instead of those that it has anyway."""
+
+    def __init__(
+        self, directory: Path, port: int | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self.directory = directory.resolve()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.port, controller = _checked(port) or free_port(), free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        cache = Path.home() / ".cache" / "sojourn"
+        java = find_java(os.environ, cache).home
+        path = jars("kafka", _WANTED, java, cache)
+        self.java = (str(java / "bin" / "java"), *_JAVA, "-cp", f"{path}/*")
+        self.file = self.directory / "server.properties"
+        found = {
+            **_SETTINGS,
+            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.servers}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(self.directory / "data"),
+            **(settings or {}),
+        }
+        lines = "".join(f"{key}={value}\n" for key, value in found.items())
+        self.file.write_text(lines, encoding="utf-8")
+        self.file.chmod(0o600)  # settings may be secret
+        self._format()
+        self.start()
+
+    def make_topics(self, partitions: Mapping[str, int]) -> None:
+        """Make topics with so many partitions, unless they are there."""
+        admin = confluent().admin
+        client = admin.AdminClient({"bootstrap.servers": self.servers})
+        there = client.list_topics(timeout=_WAIT_S).topics
+        new = [admin.NewTopic(name, n, 1) for name, n in partitions.items() if name not in there]
+        for made in client.create_topics(new).values() if new else ():
+            made.result(_WAIT_S)
+
+    def start(self) -> None:
+        """Start it, again on the same port, and return when it is up."""
+        command = (*self.java, "kafka.Kafka", str(self.file))
+        log = self.directory / "broker.log"
+        self.process = Process("the Kafka broker", command, log, os.environ)
+        self.process.await_line("Kafka Server (started)")
+
+    def kill(self) -> None:
+        """End it at once, as a power cut does."""
+        os.killpg(self.process.process.pid, signal.SIGKILL)
+        self.process.stop()
+
+    def close(self) -> None:
+        """End it."""
+        self.process.stop()
+
+    def _format(self) -> None:
+        """Prepare its directory, unless it was before."""
+        done = subprocess.run(
+            [
+                *(*self.java, "kafka.tools.StorageTool", "format", "--ignore-formatted"),
+                *("-t", _CLUSTER, "-c", str(self.file)),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"the Kafka broker's directory: {done.stderr.strip()[-1000:]}")
+
+    def __enter__(self) -> "Broker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _checked(port: int | None) -> int | None:
+    """A port that nobody uses, if one was given."""
+    if port:
+        try:
+            with socket.socket() as found:
+                found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                found.bind(("127.0.0.1", port))
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                f"port {port}: the broker cannot listen there ({error}); choose another"
+            ) from None
+    return port
+
+
+def free_port() -> int:
+    """A port of loopback that nobody uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port

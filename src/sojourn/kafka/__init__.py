@@ -1,0 +1,1 @@
+"""What sources and sinks need of Kafka. confluent-kafka is imported only where it is used."""

@@ -1,0 +1,225 @@
+"""Clients of a Kafka cluster: their settings, and which of their errors pass. Used by the reader of
+topics and by sinks.
+
+librdkafka retries by itself, forever. So whoever waits asks here how long it has been in trouble,
+and gives up with one message once that is longer than the limit. Settings may be secret: neither
+`repr` nor a message shows their values."""
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import InputError, TopologyFailed
+from sojourn.units import parse_duration
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
+
+_SECRET = re.compile(r"password|secret|token|key|pem|jaas|sasl\.oauthbearer", re.IGNORECASE)
+ASK_S = 5.0
+_LOOK_S = 2.0  # between two looks at what the library has to say
+_NEW_S = 5.0  # a topic that was just made may not be known everywhere yet
+_USUAL_BYTES = 1_000_000
+_LEAST_BYTES = 1000  # for the library
+_OURS = {
+    "bootstrap.servers": "servers=",
+    "group.id": "group=",
+    "transactional.id": "delivery=",
+    "enable.idempotence": "delivery=",
+    "acks": "delivery=",
+    "auto.offset.reset": "start=",
+    "enable.auto.commit": "positions in the checkpoint",
+    "enable.auto.offset.store": "positions in the checkpoint",
+    "enable.partition.eof": "positions in the checkpoint",
+}
+Clock = Callable[[], float]
+
+
+def confluent() -> ModuleType:
+    """The client library."""
+    try:
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise InputError(
+            "Kafka needs the package confluent-kafka, which is not installed; "
+            "pip install 'sojourn[kafka]'"
+        ) from error
+    return confluent_kafka
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where Kafka is, how to get in, and how long it may be away."""
+
+    servers: str
+    options: Mapping[str, Any] = field(repr=False)
+    timeout_s: float
+
+    def consumer(self, trouble: "Trouble", group: str, **settings: Any) -> "Consumer":
+        """A consumer that tells `trouble` what ails it. In settings, _ stands for a dot."""
+        config = {"group.id": group, **_dotted(settings)}
+        made: Consumer = self._made(confluent().Consumer, config, trouble)
+        return made
+
+    def producer(self, trouble: "Trouble", **settings: Any) -> "Producer":
+        """A producer, likewise. Keys go to the partitions that Java's clients would choose."""
+        config = {"partitioner": "murmur2_random", **_dotted(settings)}
+        made: Producer = self._made(confluent().Producer, config, trouble)
+        return made
+
+    def admin(self, trouble: "Trouble") -> "AdminClient":
+        """A client that asks about topics."""
+        made: AdminClient = self._made(confluent().admin.AdminClient, {}, trouble)
+        return made
+
+    def safe(self, text: object) -> str:
+        """A text that others wrote, without any secret of ours."""
+        told = str(text)
+        for name, value in self.options.items():
+            if _SECRET.search(name) and str(value):
+                told = told.replace(str(value), "…")
+        return told
+
+    def _made(self, kind: Any, config: dict[str, Any], trouble: "Trouble") -> Any:
+        own = {"bootstrap.servers": self.servers, "error_cb": trouble.told, "log_level": 0}
+        quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 1000}
+        try:
+            return kind({**quick, "socket.nagle.disable": True, **self.options, **config, **own})
+        except confluent().KafkaException as error:
+            raise InputError(
+                f"Kafka at {self.servers}: a setting cannot be used: "
+                f"{self.safe(error.args[0].str())}; change options="
+            ) from None
+
+
+def checked(
+    what: str, servers: object, options: Mapping[str, Any] | None, timeout: float | str
+) -> Cluster:
+    """A cluster as a user names it."""
+    if not isinstance(servers, str) or not re.fullmatch(r"[^\s,]+:\d+(,[^\s,]+:\d+)*", servers):
+        raise InputError(
+            f"{what}: servers must be HOST:PORT, or several with commas; got {servers!r}"
+        )
+    if not isinstance(options or {}, Mapping):
+        raise InputError(f"{what}: options must be a mapping of librdkafka's settings")
+    for name in options or {}:
+        if name in _OURS:
+            raise InputError(f"{what}: the option {name!r} belongs to {_OURS[name]}; leave it out")
+    limit_s = parse_duration(timeout, f"{what}: timeout")
+    if not limit_s > 0:
+        raise InputError(f"{what}: timeout must be above zero; got {timeout!r}")
+    return Cluster(servers, dict(options or {}), limit_s)
+
+
+def checked_topic(topic: object, what: str) -> str:
+    """A topic's name, as Kafka allows it."""
+    if not isinstance(topic, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", topic):
+        raise InputError(
+            f"{what}: topic must be 1 to 249 letters, digits, '.', '_' or '-'; got {topic!r}"
+        )
+    return topic
+
+
+class Trouble:
+    """Since when a client has been unable to do its work, and why. What cannot pass is raised."""
+
+    def __init__(self, cluster: Cluster, clock: Clock = time.monotonic) -> None:
+        self.cluster, self.clock = cluster, clock
+        self.since_s: float | None = None
+        self.why = ""
+
+    def told(self, error: "KafkaError") -> None:
+        """Note what the library says has happened."""
+        names = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")
+        if error.name() in names or error.fatal():
+            self.why = self.cluster.safe(error.str())
+            raise TopologyFailed(
+                f"Kafka at {self.cluster.servers} refuses us: {self.why}; correct options="
+            )
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self.why = self.cluster.safe(error.str())
+        self.met(error.str())
+
+    def met(self, why: object) -> None:
+        """Note a difficulty. If it lasts too long, give up."""
+        now = self.clock()
+        self.since_s = now if self.since_s is None else self.since_s
+        self.why = self.why or self.cluster.safe(why)
+        if now - self.since_s >= self.cluster.timeout_s:
+            raise TopologyFailed(
+                f"Kafka at {self.cluster.servers} could not be used for "
+                f"{now - self.since_s:.0f} s: {self.why}; see that it runs, and start again: "
+                "nothing committed is lost (timeout= says how long to wait)"
+            )
+
+    def over(self) -> None:
+        """Note that all is well."""
+        self.since_s, self.why = None, ""
+
+
+def partitions(
+    cluster: Cluster, client: "Consumer | Producer | AdminClient", topic: str, trouble: Trouble
+) -> list[int]:
+    """The partitions of a topic, asked for until somebody answers. A topic that does not exist is
+    an error."""
+    began = trouble.clock()
+    while True:
+        client.poll(0)  # hands over what the library has to say
+        found = metadata(client, topic, trouble, min(_LOOK_S, cluster.timeout_s))
+        if found is None:
+            continue
+        known = found.topics.get(topic)
+        if known is not None and known.error is None and known.partitions:
+            trouble.over()
+            return sorted(known.partitions)
+        error = None if known is None else known.error
+        if error is not None and "AUTHORIZATION" in error.name():
+            raise InputError(f"topic {topic!r} at {cluster.servers}: {error.str()}; ask for access")
+        if trouble.clock() - began > min(_NEW_S, cluster.timeout_s):
+            every = metadata(client, None, trouble)
+            import difflib  # few need it, and it takes time to load
+
+            there = [name for name in (every.topics if every else ()) if name[:2] != "__"]
+            shown = ", ".join(difflib.get_close_matches(topic, there, 10, 0.0)) or "no topics"
+            raise InputError(
+                f"topic {topic!r}: does not exist at {cluster.servers}, where there are {shown}; "
+                "make it, or correct the name"
+            )
+        time.sleep(0.1)
+
+
+def largest(cluster: Cluster, topic: str, trouble: Trouble) -> int:
+    """The size in bytes of the largest batch that a topic takes, as far as we may know it. The
+    topic must exist."""
+    admin = confluent().admin
+    client = cluster.admin(trouble)  # which must live until the answer is there
+    partitions(cluster, client, topic, trouble)
+    asked = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic)
+    try:
+        found = client.describe_configs([asked])[asked].result(ASK_S)
+        return max(_LEAST_BYTES, int(found["max.message.bytes"].value))
+    except (confluent().KafkaException, KeyError, TimeoutError):
+        return _USUAL_BYTES  # not everybody may ask
+
+
+def metadata(
+    client: "Consumer | Producer | AdminClient",
+    topic: str | None,
+    trouble: Trouble,
+    wait_s: float = ASK_S,
+) -> Any:
+    """What the cluster says about topics; None if it does not answer now."""
+    try:
+        return client.list_topics(topic, timeout=wait_s)
+    except confluent().KafkaException as error:
+        trouble.met(error.args[0].str())
+        return None
+
+
+def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
+    calls = {"on_delivery"}  # the Python client's own, which is spelt so
+    return {n if n in calls else n.replace("_", "."): value for n, value in settings.items()}

@@ -1,0 +1,145 @@
+"""From Kafka's messages to values, and back. What cannot be read or written raises."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from sojourn.errors import InputError
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that was read, as Kafka holds it. `time_s` is its own time, in seconds as
+    `time.time` counts them; None if it has none."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    time_s: float | None
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """A message to write. Without a key, or a partition, any partition will do. Without a time it
+    has the one at which it is written."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    time_s: float | None = None
+
+
+def time_of(message: Any) -> float | None:
+    """When a message of the library says that it was made."""
+    kind, milliseconds = message.timestamp()
+    return milliseconds / 1000 if kind else None
+
+
+def whole(message: Any) -> Message:
+    """A message of the library as ours."""
+    return Message(
+        message.value(),
+        message.key(),
+        tuple(message.headers() or ()),
+        time_of(message),
+        message.topic(),
+        message.partition(),
+        message.offset(),
+    )
+
+
+def _bytes(message: Any) -> bytes:
+    value: bytes | None = message.value()
+    if value is None:
+        raise ValueError("the message has no value; read='message' takes such ones, too")
+    return value
+
+
+def _text(message: Any) -> str:
+    return _bytes(message).decode("utf-8")
+
+
+def _json(message: Any) -> Any:
+    return msgspec.json.decode(_bytes(message))
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "bytes": _bytes,
+    "text": _text,
+    "json": _json,
+    "message": whole,
+}
+
+
+def reader(what: str, read: object) -> Callable[[Any], Any]:
+    """From a message of the library to a value, as a user names it."""
+    if callable(read):
+        return lambda message: read(whole(message))
+    if isinstance(read, str) and read in _READERS:
+        return _READERS[read]
+    raise InputError(
+        f"{what}: read must be one of {', '.join(map(repr, _READERS))}, or a function from a "
+        f"sojourn.sources.Message to a value; got {read!r:.100}"
+    )
+
+
+def _written_bytes(value: Any) -> bytes | None:
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"write='bytes' takes bytes; got {type(value).__name__}")
+
+
+def _written_text(value: Any) -> bytes | None:
+    return None if value is None else str(value).encode("utf-8")
+
+
+def _written_json(value: Any) -> bytes | None:
+    return msgspec.json.encode(value)
+
+
+_WRITERS: Mapping[str, Callable[[Any], bytes | None]] = {
+    "bytes": _written_bytes,
+    "text": _written_text,
+    "json": _written_json,
+}
+
+
+def writer(what: str, write: object, key: Callable[[Any], Any] | None) -> Callable[[Any], Record]:
+    """From a value to a message, as a user names it."""
+    if key is not None and not callable(key):
+        raise InputError(f"{what}: key must be a function from a value to its key; got {key!r}")
+    form: Callable[[Any], Any] | None = write if callable(write) else _WRITERS.get(str(write))
+    if form is None:
+        raise InputError(
+            f"{what}: write must be one of {', '.join(map(repr, _WRITERS))}, or a function from a "
+            f"value to bytes or a sojourn.sinks.Record; got {write!r:.100}"
+        )
+
+    def record(value: Any, form: Callable[[Any], Any] = form) -> Record:
+        made = form(value)
+        if isinstance(made, Record):
+            return made
+        if made is not None and not isinstance(made, bytes):
+            raise TypeError(
+                f"the function write= must return bytes, None or a Record; got "
+                f"{type(made).__name__}"
+            )
+        return Record(made, None if key is None else _key(key(value)))
+
+    return record
+
+
+def _key(key: Any) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    return str(key).encode("utf-8")

@@ -1,0 +1,184 @@
+"""Reads a topic: assigned partitions, from given offsets on. Positions are offsets in our commits;
+Kafka's own group offsets are only written, so that Kafka's tools show where we are.
+
+A reader goes on through what passes: brokers that are away, partitions without a leader. Used by
+`topic.py`."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from sojourn.errors import InputError
+from sojourn.kafka import client
+from sojourn.kafka.client import Cluster, Trouble, confluent
+from sojourn.kafka.message import time_of, whole
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+_AT_ONCE = 500
+_WAIT_S = 0.5
+_SHOW_S = 5.0
+_PROBE_S = 0.5
+SETTINGS = {
+    "enable_auto_commit": False,
+    "enable_auto_offset_store": False,
+    "auto_offset_reset": "error",  # nothing is skipped in silence
+    "enable_partition_eof": False,
+    "topic_metadata_refresh_interval_ms": 10_000,
+    "fetch_queue_backoff_ms": 10,
+    "queued_max_messages_kbytes": 16_384,
+}
+
+
+class Reading:
+    """The reading of some partitions of a topic, from an offset of each; None is the beginning."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        group: str,
+        parse: Callable[[Any], Any],
+        produced: bool,
+        unreadable: Callable[[str, str], Any],
+        at: dict[int, int | None],
+    ) -> None:
+        self.cluster, self.topic, self.parse, self.produced = cluster, topic, parse, produced
+        self.unreadable, self.at = unreadable, at
+        self.trouble = Trouble(cluster)
+        self.consumer: Consumer = cluster.consumer(self.trouble, group, **SETTINGS)
+        self.caught_up = False
+        self.shown_s = time.monotonic()
+        self.shown: dict[int, int | None] = dict(at)
+
+    def run(self) -> Iterator[tuple[Any, ...] | None]:
+        """Read for ever."""
+        consumer = self.consumer
+        client.partitions(self.cluster, consumer, self.topic, self.trouble)
+        consumer.assign([self._place(number) for number in self.at])
+        parse, produced, at = self.parse, self.produced, self.at
+        while True:
+            first = consumer.poll(_WAIT_S)
+            self._show()
+            if first is None:
+                self._probe()
+                self.caught_up = self.trouble.since_s is None
+                yield None
+                continue
+            self.caught_up = False
+            if self.trouble.since_s is not None and first.error() is None:
+                self.trouble.over()
+            messages: list[Any] = [first, *consumer.consume(_AT_ONCE, 0)]
+            for message in messages:
+                number = message.partition()
+                if message.error() is not None:
+                    yield self._failed(message)
+                    continue
+                split, after = str(number), message.offset() + 1
+                try:
+                    value = parse(message)
+                except Exception as error:  # noqa: BLE001  # user code may raise anything
+                    value = self._unreadable(message, error)
+                at[number] = after
+                if produced and (made_s := time_of(message)) is not None:
+                    yield value, split, after, made_s
+                else:
+                    yield value, split, after
+
+    def backlog(self) -> dict[str, int]:
+        if self.caught_up:  # what is left are marks of transactions, which nobody reads
+            return {str(number): 0 for number in self.at}
+        found = {}
+        for number, at in self.at.items():
+            low, high = self.consumer.get_watermark_offsets(self._place(number), cached=True)
+            if high >= 0:  # it is known once something was fetched
+                found[str(number)] = max(0, high - max(low, at or 0))
+        return found
+
+    def close(self) -> None:
+        self._show(now=True)
+        self.consumer.close()
+
+    def _place(self, number: int) -> Any:
+        at = self.at[number]
+        beginning = confluent().OFFSET_BEGINNING
+        return confluent().TopicPartition(self.topic, number, beginning if at is None else at)
+
+    def _show(self, now: bool = False) -> None:
+        """Write where we are into the group, for people to look at. Nobody reads it back, so it may
+        fail."""
+        if not now and time.monotonic() < self.shown_s + _SHOW_S:
+            return
+        self.shown_s = time.monotonic()
+        moved = [number for number, at in self.at.items() if at != self.shown[number]]
+        if moved:
+            self.shown.update((number, self.at[number]) for number in moved)
+            try:
+                self.consumer.commit(
+                    offsets=[self._place(number) for number in moved], asynchronous=True
+                )
+            except confluent().KafkaException:
+                pass
+
+    def _probe(self) -> None:
+        """If the library was in trouble: whether it is over, because it does not tell."""
+        if self.trouble.since_s is None:
+            return
+        found = client.metadata(self.consumer, self.topic, self.trouble, _PROBE_S)
+        known = found.topics.get(self.topic) if found is not None else None
+        if known is not None:
+            there = {n for n, one in known.partitions.items() if one.error is None}
+            if set(self.at) <= there:
+                self.trouble.over()
+            else:
+                missing = ", ".join(map(str, sorted(set(self.at) - there)))
+                self.trouble.met(f"topic {self.topic!r} lacks partition {missing}")
+
+    def _failed(self, message: Any) -> tuple[Any, ...] | None:
+        """What to yield for an error in place of a message. Raises what cannot pass."""
+        error, number = message.error(), message.partition()
+        if error.name() == "_AUTO_OFFSET_RESET":
+            return self._jump(number)
+        if "AUTHORIZATION" in error.name():
+            raise InputError(
+                f"topic {self.topic!r} at {self.cluster.servers}: {error.str()}; ask for access"
+            )
+        self.trouble.met(error.str())
+        return None
+
+    def _jump(self, number: int) -> tuple[Any, ...] | None:
+        """The offset to go on from is not there: go to what is there. What was missed counts as a
+        message that cannot be read."""
+        try:
+            low, high = self.consumer.get_watermark_offsets(self._place(number), timeout=_PROBE_S)
+        except confluent().KafkaException as error:
+            self.trouble.met(error.args[0].str())
+            self._again(number)
+            return None
+        at = self.at[number] or 0
+        missed = f"; {low - at} messages are missing" if at < low else ""
+        self.at[number] = low
+        self._again(number)
+        return (
+            self.unreadable(
+                f"topic {self.topic!r}, partition {number}, offset {at}",
+                f"it is not there: the partition has offsets {low} to {high - 1}{missed}; on_error "
+                "other than 'fail' goes on with what is there",
+            ),
+            str(number),
+            low,
+        )
+
+    def _again(self, number: int) -> None:
+        """Begin anew with a partition. A seek is refused after an error."""
+        self.consumer.incremental_unassign([self._place(number)])
+        self.consumer.incremental_assign([self._place(number)])
+
+    def _unreadable(self, message: Any, error: Exception) -> Any:
+        found = whole(message)
+        return self.unreadable(
+            f"topic {found.topic!r}, partition {found.partition}, offset {found.offset}: "
+            f"{found.value!r:.200}",
+            f"{type(error).__name__}: {error}",
+        )

@@ -1,0 +1,208 @@
+"""The sink that writes a Kafka topic: into an outbox, which the driver sends once a commit is
+recorded, or straight to the topic."""
+
+import itertools
+import os
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sojourn.durable import private_directory, sync
+from sojourn.errors import InputError, TopologyFailed
+from sojourn.kafka.client import Cluster, Trouble, largest
+from sojourn.kafka.message import Record
+from sojourn.kafka.outbox import Outbox, pack
+from sojourn.sinks.sink import Sink, Staged, publish
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+Delivery = Literal["exactly_once", "at_least_once"]
+_BUFFER_BYTES = 256 << 10
+_ROOM_BYTES = 120  # what Kafka adds to a message that is alone in its batch
+_WAIT_S = 0.1
+_LOOK = 64  # messages between two looks at what the library has to say
+_SETTINGS = {"enable_idempotence": True, "linger_ms": 1}
+
+
+class Outgoing(Sink[Any]):
+    """Values as messages of a topic. What cannot be written raises before anything is written."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        record: Callable[[Any], Record],
+        key: Callable[[Any], Any] | None,
+        delivery: Delivery,
+    ) -> None:
+        if delivery not in ("exactly_once", "at_least_once"):
+            raise InputError(
+                f"kafka sink {topic!r}: delivery must be 'exactly_once' or 'at_least_once'; "
+                f"got {delivery!r}"
+            )
+        self.cluster, self.topic, self.record, self.key = cluster, topic, record, key
+        self.delivery = delivery
+        self.mark = f"kafka topic {topic}"
+        self.limit = 0
+        self.to: _Aside | _Straight
+        self.outbox: Outbox | None = None
+        cluster.producer(Trouble(cluster), **_SETTINGS)  # refuses what cannot be set
+
+    def open(self, part: int, epoch: int, held: Sequence[str] = ()) -> None:  # noqa: ARG002
+        self.limit = largest(self.cluster, self.topic, Trouble(self.cluster))
+        if self.delivery == "exactly_once":
+            self.to = _Aside(private_directory(self.room / str(part)), epoch, self.mark)
+        else:
+            self.to = _Straight(self.cluster, self.topic, self.limit)
+
+    def write(self, value: Any) -> None:
+        record = self.record(value)
+        size = _size(record)
+        if size + _ROOM_BYTES > self.limit:
+            raise ValueError(
+                f"topic {self.topic!r} takes messages of at most {self.limit} bytes, with "
+                f"{_ROOM_BYTES} for Kafka itself; got {size}; raise the topic's max.message.bytes"
+            )
+        self.to.write(record)
+
+    def cut(self, last: bool = False) -> Callable[[], Staged]:  # noqa: ARG002
+        return self.to.cut()
+
+    def publish(self, staged: Sequence[tuple[str, str]], commit: int, again: bool = False) -> None:
+        own = [Path(source) for source, target in staged if target == self.mark]
+        publish([pair for pair in staged if pair[1] != self.mark], again)
+        if own:
+            if self.outbox is None:
+                name = f"sojourn-{self.run}-{self.room.name}"
+                self.outbox = Outbox(self.cluster, self.topic, name, self.room)
+            self.outbox.publish(own, commit, again)
+
+    def close(self) -> None:
+        self.to.close()
+
+
+def _size(record: Record) -> int:
+    size = len(record.value or b"") + len(record.key or b"")
+    return size + sum(len(name) + len(held or b"") + 10 for name, held in record.headers)
+
+
+class _Aside:
+    """Files for the driver to send: one for each commit with results."""
+
+    def __init__(self, folder: Path, epoch: int, mark: str) -> None:
+        self.folder, self.mark = folder, mark
+        token, numbers = secrets.token_hex(3), itertools.count()
+        self.names = (folder / f"{epoch:06d}-{token}-{number:06d}" for number in numbers)
+        self.buffer = bytearray()
+        self.path: Path | None = None
+        self.size = 0
+
+    def write(self, record: Record) -> None:
+        packed = pack(record)
+        if len(self.buffer) >= _BUFFER_BYTES:
+            self._drain()
+        self.buffer += packed
+
+    def _drain(self) -> None:
+        if self.path is None:
+            self.path, self.size = next(self.names), 0
+        with open(self.path, "ab", opener=_private) as file:
+            file.truncate(self.size)  # what a full disk has cut short is written again
+            file.write(self.buffer)
+        self.size += len(self.buffer)
+        self.buffer.clear()
+
+    def cut(self) -> Callable[[], Staged]:
+        if self.buffer:
+            self._drain()
+        path, self.path = self.path, None
+        if path is None:
+            return Staged
+
+        def stage() -> Staged:
+            sync(path)
+            sync(self.folder)
+            return Staged(((str(path), self.mark),))
+
+        return stage
+
+    def close(self) -> None:
+        """Leave all to the driver."""
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class _Interval:
+    """The messages between two cuts."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # the library calls back in whichever thread asks it to
+        self.sent = self.done = 0
+        self.refused = ""
+
+    def delivered(self, error: Any, _message: Any) -> None:
+        with self.lock:
+            self.done += 1
+            if error is not None:
+                self.refused = error.str()
+
+
+class _Straight:
+    """A producer. A commit waits until all that was sent before its cut is in the topic."""
+
+    def __init__(self, cluster: Cluster, topic: str, limit: int) -> None:
+        self.cluster, self.topic = cluster, topic
+        self.trouble = Trouble(cluster)
+        limit_ms = max(1000, round(cluster.timeout_s * 1000))
+        self.producer: Producer = cluster.producer(
+            self.trouble, **_SETTINGS, message_max_bytes=limit, message_timeout_ms=limit_ms
+        )
+        self.interval = _Interval()
+        self.calls = 0
+
+    def write(self, record: Record) -> None:
+        more: dict[str, Any] = {}
+        if record.headers:
+            more["headers"] = list(record.headers)
+        if record.partition is not None:
+            more["partition"] = record.partition
+        if record.time_s is not None:
+            more["timestamp"] = round(record.time_s * 1000)
+        interval = self.interval
+        self.calls += 1
+        if self.calls % _LOOK == 0:
+            self.producer.poll(0)
+        while True:
+            try:
+                self.producer.produce(
+                    self.topic, record.value, record.key, on_delivery=interval.delivered, **more
+                )
+                break
+            except BufferError:
+                self.producer.poll(_WAIT_S)
+        interval.sent += 1
+
+    def cut(self) -> Callable[[], Staged]:
+        interval, self.interval = self.interval, _Interval()
+
+        def stage() -> Staged:
+            while interval.done < interval.sent:
+                self.producer.poll(_WAIT_S)
+            if interval.refused:
+                raise TopologyFailed(
+                    f"topic {self.topic!r} did not take a result: "
+                    f"{self.cluster.safe(interval.refused)}; correct its settings and start again"
+                )
+            self.trouble.over()
+            return Staged()
+
+        return stage
+
+    def close(self) -> None:
+        """Nothing is left to be sent: the last commit has waited for it."""
+        self.producer.flush(_WAIT_S)

@@ -1,0 +1,312 @@
+"""What `sojourn.sinks.kafka` writes to a real broker. The test does what the engine does."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from topics import NewTopics, held
+
+import sojourn as sj
+from sojourn.engine.spark.broker import Broker
+from sojourn.errors import InputError, TopologyFailed
+from sojourn.kafka import outbox
+from sojourn.sinks import Record, Sink, kafka
+
+
+def opened(sink: Sink[Any], room: Path, part: int = 0, epoch: int = 0) -> Sink[Any]:
+    sink.run, sink.room = "run", room
+    sink.open(part, epoch)
+    return sink
+
+
+def commit(sink: Sink[Any], values: Iterable[Any]) -> tuple[tuple[str, str], ...]:
+    """Write values and cut. Returns what is to be published."""
+    for value in values:
+        sink.write(value)
+    return sink.cut()().publish
+
+
+@pytest.fixture
+def room(tmp_path: Path, topics: NewTopics) -> Path:
+    """A directory for one sink, whose name no other test's transactions have."""
+    return tmp_path / f"sink-{os.getpid()}-{topics()}"
+
+
+def test_results_appear_once_committed(broker: Broker, topics: NewTopics, room: Path) -> None:
+    topic = topics()
+    sink = opened(kafka(broker.servers, topic), room)
+    first = commit(sink, [{"n": 1}, {"n": 2}])
+    assert held(broker.servers, topic) == []
+    sink.publish(first, 1)
+    assert held(broker.servers, topic) == [(0, b'{"n":1}'), (0, b'{"n":2}')]
+    assert not Path(first[0][0]).exists()
+    sink.publish(commit(sink, []), 2)
+    sink.publish(commit(sink, [3]), 3)
+    assert [value for _, value in held(broker.servers, topic)] == [b'{"n":1}', b'{"n":2}', b"3"]
+    sink.close()
+
+
+def test_publishing_again_sends_nothing_twice(
+    broker: Broker, topics: NewTopics, room: Path
+) -> None:
+    topic = topics()
+    staged = commit(opened(kafka(broker.servers, topic), room), range(5))
+    opened(kafka(broker.servers, topic), room).publish(staged, 1)
+    after = opened(kafka(broker.servers, topic), room, epoch=1)  # another driver
+    after.publish(staged, 1, again=True)
+    assert len(held(broker.servers, topic)) == 5
+
+
+def test_a_predecessor_that_still_runs_can_send_no_more(
+    broker: Broker, topics: NewTopics, room: Path
+) -> None:
+    topic = topics()
+    old, new = (opened(kafka(broker.servers, topic), room, epoch=n) for n in range(2))
+    old.publish(commit(old, [1]), 1)
+    new.publish(commit(new, [2]), 2)
+    with pytest.raises(TopologyFailed, match="another run sends the results of this sink"):
+        old.publish(commit(old, [3]), 3)
+    assert [value for _, value in held(broker.servers, topic)] == [b"1", b"2"]
+
+
+def test_several_processes_write_and_keys_keep_their_order(
+    broker: Broker, topics: NewTopics, room: Path
+) -> None:
+    topic = topics(3)
+
+    def made() -> Sink[Any]:
+        return kafka(broker.servers, topic, write="text", key=lambda value: value[0])
+
+    parts = [opened(made(), room, part) for part in range(2)]
+    assert parts[0].key is not None
+    driver = opened(made(), room)
+    for number in range(1, 4):
+        staged = [
+            pair
+            for part, sink in enumerate(parts)
+            for pair in commit(sink, [f"{'ab'[part]}{number}{n}" for n in range(3)])
+        ]
+        driver.publish(staged, number)
+    found = held(broker.servers, topic)
+    for key in "ab":
+        of_key = [(p, v.decode()) for p, v in found if v.decode()[0] == key]
+        assert len({partition for partition, _ in of_key}) == 1
+        expected = [f"{key}{number}{n}" for number in range(1, 4) for n in range(3)]
+        assert [value for _, value in of_key] == expected
+
+
+def test_what_does_not_fit_a_transaction_is_sent_in_several(
+    broker: Broker, topics: NewTopics, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "CHUNK", 3)
+    topic = topics()
+    sink = opened(kafka(broker.servers, topic), room)
+    sink.publish(commit(sink, range(8)), 1)
+    assert [value for _, value in held(broker.servers, topic)] == [b"%d" % n for n in range(8)]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import sojourn as sj
+from confluent_kafka import Producer
+from sojourn.kafka import client, outbox
+
+servers, topic, room, point, chunk = sys.argv[1:6]
+outbox.CHUNK = int(chunk)
+left = [2]  # at its second transaction
+
+def dies(name):
+    def method(self, *given):
+        if name == point:
+            left[0] -= 1
+        if name == point and not left[0] and name != "commit_transaction":
+            self.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+        getattr(Producer, name)(self, *given)
+        if name == point and not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return method
+
+names = ("send_offsets_to_transaction", "commit_transaction", "begin_transaction")
+kind = type("Dies", (Producer,), {name: dies(name) for name in names})
+client.confluent().Producer = kind
+committed = Path(room, "committed")
+sink = sj.sinks.kafka(servers, topic, write="bytes")
+sink.run, sink.room = "run", Path(room)
+number = 0
+if committed.exists():  # what the driver does at a start
+    number, _, staged = committed.read_text().partition(" ")
+    number = int(number)
+    sink.publish([(staged, sink.mark)], number, again=True)
+sink.open(0, number)
+while number < 4:
+    number += 1
+    for n in range(10):
+        sink.write(b"%d" % (number * 10 + n))
+    ((path, mark),) = sink.cut()().publish
+    committed.write_text(f"{number} {path}")
+    sink.publish([(path, mark)], number)
+"""
+
+
+@pytest.mark.parametrize("chunk", [1000, 4])
+@pytest.mark.parametrize(
+    "point", ["send_offsets_to_transaction", "commit_transaction", "begin_transaction"]
+)
+def test_a_driver_that_is_killed_while_it_sends_sends_each_result_once(
+    broker: Broker, topics: NewTopics, room: Path, point: str, chunk: int
+) -> None:
+    topic = topics()
+    room.mkdir()
+    for at in (point, "nowhere"):
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, broker.servers, topic, str(room), at, str(chunk)],
+            check=False,
+        )
+        assert done.returncode == (0 if at == "nowhere" else -signal.SIGKILL)
+    found = [int(value) for _, value in held(broker.servers, topic)]
+    assert found == list(range(10, 50))
+
+
+def test_a_broker_that_is_away_for_a_while_delays_and_loses_nothing(
+    broker: Broker, topics: NewTopics, room: Path
+) -> None:
+    """The source that reads along goes on, too."""
+    topic, before, after = topics(), range(1, 4), range(4, 30)
+    sink = opened(kafka(broker.servers, topic, write="text"), room)
+    reading = sj.sources.kafka(broker.servers, topic).read_splits({"0": None})
+    for number in before:
+        sink.publish(commit(sink, [number]), number)
+    found = [next(piece for piece in reading if piece is not None)]
+    staged = {number: commit(sink, [number]) for number in after}
+
+    def publish() -> None:
+        for number, pairs in staged.items():
+            sink.publish(pairs, number)
+
+    publishing = threading.Thread(target=publish)
+    broker.kill()
+    publishing.start()
+    broker.start()
+    while len(found) < len([*before, *after]):
+        found.append(next(piece for piece in reading if piece is not None))
+    publishing.join()
+    assert [piece[0] for piece in found] == [str(number) for number in [*before, *after]]
+
+
+def test_at_least_once_sends_at_once_and_a_commit_waits_for_it(
+    broker: Broker, topics: NewTopics, room: Path
+) -> None:
+    topic = topics()
+    sink = opened(kafka(broker.servers, topic, delivery="at_least_once"), room)
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": topic})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    sink.write("now")
+    seen = consumer.poll(30)
+    assert seen is not None
+    assert seen.value() == b'"now"'
+    consumer.close()
+    assert commit(sink, range(100)) == ()
+    assert len(held(broker.servers, topic)) == 101
+    sink.close()
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_record_has_all_that_a_message_has(
+    broker: Broker, topics: NewTopics, room: Path, delivery: Any
+) -> None:
+    topic = topics(2)
+
+    def write(value: str) -> Record:
+        return Record(value.encode(), b"key", (("h", b"x"), ("n", None)), 1, 1_700_000_000.5)
+
+    sink = opened(kafka(broker.servers, topic, write=write, delivery=delivery), room)
+    sink.publish(commit(sink, ["v"]), 1)
+    consumer = Consumer({"bootstrap.servers": broker.servers, "group.id": topic})
+    consumer.assign([TopicPartition(topic, 1, 0)])
+    found: Any = consumer.poll(30)
+    consumer.close()
+    assert (found.value(), found.key(), found.timestamp()[1]) == (b"v", b"key", 1_700_000_000_500)
+    assert found.headers() == [("h", b"x"), ("n", None)]
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_what_cannot_be_written_raises_and_leaves_no_trace(
+    broker: Broker, topics: NewTopics, room: Path, delivery: Any
+) -> None:
+    topic = topics(max_message_bytes="2000")
+    sink = opened(kafka(broker.servers, topic, write="bytes", delivery=delivery), room)
+    sink.write(b"small")
+    with pytest.raises(ValueError, match=f"topic '{topic}' takes messages of at most 2000 bytes"):
+        sink.write(b"x" * 1900)
+    with pytest.raises(TypeError, match="write='bytes' takes bytes; got str"):
+        sink.write("text")
+    sink.publish(commit(sink, [b"y" * 1000] * 3), 1)
+    assert Counter(len(value) for _, value in held(broker.servers, topic)) == {1000: 3, 5: 1}
+
+
+def test_a_topic_that_takes_less_than_it_did_is_told(
+    broker: Broker, topics: NewTopics, room: Path
+) -> None:
+    small = topics(max_message_bytes="500")
+    sink = opened(kafka(broker.servers, topics(), write="bytes"), room)
+    staged = commit(sink, [b"x" * 900])
+    sink.topic = small  # type: ignore[attr-defined]
+    sink.limit = 10_000  # type: ignore[attr-defined]
+    with pytest.raises(TopologyFailed, match=r"refuses a result of commit 1: .*too large"):
+        sink.publish(staged, 1)
+    assert Path(staged[0][0]).exists()
+
+
+def test_expired_markers_are_told_and_nothing_is_sent(
+    broker: Broker, topics: NewTopics, room: Path
+) -> None:
+    topic = topics()
+    sink = opened(kafka(broker.servers, topic), room)
+    sink.publish(commit(sink, [1]), 1)
+    staged = commit(sink, [2])
+    admin = sink.cluster.admin(outbox.Trouble(sink.cluster))  # type: ignore[attr-defined]
+    (gone,) = admin.delete_consumer_groups([f"sojourn-run-{room.name}"]).values()
+    gone.result(30)
+    after = opened(kafka(broker.servers, topic), room)
+    with pytest.raises(TopologyFailed, match=r"it is not known whether .* commit 2 were sent"):
+        after.publish(staged, 2, again=True)
+    assert [value for _, value in held(broker.servers, topic)] == [b"1"]
+
+
+def test_results_that_are_missing_are_told(broker: Broker, topics: NewTopics, room: Path) -> None:
+    sink = opened(kafka(broker.servers, topics()), room)
+    staged = commit(sink, [1])
+    Path(staged[0][0]).unlink()
+    with pytest.raises(InputError, match="is missing; all machines"):
+        sink.publish(staged, 1)
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_topic_that_does_not_exist_is_named(broker: Broker, room: Path, delivery: Any) -> None:
+    sink = kafka(broker.servers, "nowhere", delivery=delivery, timeout=0.2)
+    with pytest.raises(InputError, match="topic 'nowhere': does not exist"):
+        opened(sink, room)
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        ({"delivery": "once"}, "delivery must be 'exactly_once' or 'at_least_once'"),
+        ({"write": "xml"}, "write must be one of 'bytes', 'text', 'json', or a function"),
+        ({"key": 3}, "key must be a function"),
+        ({"options": {"acks": 0}}, "the option 'acks' belongs to delivery="),
+    ],
+)
+def test_what_cannot_be_used_is_refused(given: dict[str, Any], rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        kafka(**{"servers": "127.0.0.1:9092", "topic": "orders", **given})

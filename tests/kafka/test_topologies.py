@@ -1,0 +1,191 @@
+"""Topologies between topics, on real Spark and a real broker."""
+
+import json
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from conftest import executors
+from pyspark.sql import SparkSession
+from topics import NewTopics, held, send
+
+import sojourn as sj
+from sojourn.engine.spark.broker import Broker
+from sojourn.errors import TopologyFailed
+
+KEYS = 5
+SETTINGS = {"commit": 0.5}
+
+
+class Count(sj.Operator):
+    def process(self, message: Any) -> Iterator[tuple[str, int]]:
+        key = message.key.decode()
+        self.state[key] = self.state.get(key, 0) + 1
+        yield key, self.state[key]
+
+
+def counted(broker: Broker, source: str, target: str, readers: int) -> sj.Topology:
+    """Counts the messages of each key, from topic to topic."""
+    t = sj.Topology("counted")
+    read = sj.sources.kafka(broker.servers, source, read="message", timeout=60)
+    orders = t.source("orders", read, executors=readers)
+    counts = t.operator("count", Count, orders, key=lambda message: message.key, executors=2)
+    written = sj.sinks.kafka(broker.servers, target, key=lambda pair: pair[0], timeout=60)
+    t.sink("out", written, counts, executors=2)
+    return t
+
+
+class Feed(threading.Thread):
+    """Sends messages until told to stop, and counts them."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+        self.topic, self.sent, self.enough = topic, 0, threading.Event()
+
+    def run(self) -> None:
+        while not self.enough.wait(0.01):
+            for _ in range(KEYS):
+                self.producer.produce(self.topic, b"x", b"key-%d" % (self.sent % KEYS))
+                self.sent += 1
+            self.producer.poll(0)
+
+    def finish(self) -> int:
+        self.enough.set()
+        self.join()
+        assert self.producer.flush(60) == 0
+        return self.sent
+
+
+def by_key(broker: Broker, topic: str) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for _, value in held(broker.servers, topic):
+        key, number = json.loads(value)
+        found.setdefault(key, []).append(number)
+    return found
+
+
+def await_that(running: Any, condition: Callable[[], bool]) -> None:
+    """Return when a condition comes true; commits may bring it about."""
+    while not condition():
+        assert running.await_commit(60), running.error
+
+
+def size(broker: Broker, topic: str) -> int:
+    return len(held(broker.servers, topic))
+
+
+def test_results_are_exact_though_processes_are_killed_and_readers_change(
+    spark: SparkSession, broker: Broker, topics: NewTopics, tmp_path: Path
+) -> None:
+    source, target = topics(3), topics(2)
+    feed = Feed(broker.servers, source)
+    feed.start()
+    check = tmp_path / "checkpoint"
+    with sj.start(
+        counted(broker, source, target, 1), spark=spark, checkpoint=check, settings=SETTINGS
+    ) as running:
+        await_that(running, lambda: size(broker, target) > 50)
+        for pid in executors()[:3]:
+            os.kill(pid, signal.SIGKILL)
+        before = size(broker, target)
+        await_that(running, lambda: size(broker, target) > before)
+        assert running.restarts > 0
+    with sj.start(
+        counted(broker, source, target, 2), spark=spark, checkpoint=check, settings=SETTINGS
+    ) as running:
+        sent = feed.finish()
+        await_that(running, lambda: size(broker, target) >= sent)
+    expected = [*range(1, sent // KEYS + 1)]
+    assert by_key(broker, target) == {f"key-{key}": expected for key in range(KEYS)}
+
+
+def test_at_least_once_comes_before_the_commit_and_new_partitions_are_read(
+    spark: SparkSession, broker: Broker, topics: NewTopics
+) -> None:
+    source, target = topics(1), topics(1)
+    t = sj.Topology("at-once")
+    read = sj.sources.kafka(broker.servers, source, arrival="message")
+    lines = t.source("lines", read, executors=2)
+    upper = t.map("upper", str.upper, lines)
+    t.sink(
+        "out", sj.sinks.kafka(broker.servers, target, write="text", delivery="at_least_once"), upper
+    )
+    with sj.start(t, spark=spark, settings={"commit": "30s"}) as running:
+        send(broker.servers, source, b"a", b"b")
+        while size(broker, target) < 2:
+            pass
+        assert running.committed == 0
+    with sj.start(t, spark=spark, settings=SETTINGS) as running:
+        await_that(running, lambda: size(broker, target) == 4)
+        admin = AdminClient({"bootstrap.servers": broker.servers})
+        admin.create_partitions([NewPartitions(source, 2)])[source].result(30)
+        send(broker.servers, source, b"new", to=1)
+        await_that(running, lambda: size(broker, target) == 5)
+        assert running.await_commit(30)
+    assert sorted({value for _, value in held(broker.servers, target)}) == [b"A", b"B", b"NEW"]
+
+
+def test_what_cannot_be_read_or_written_is_a_dead_letter_and_secrets_stay_secret(
+    spark: SparkSession,
+    broker: Broker,
+    topics: NewTopics,
+    secure: tuple[str, dict[str, str]],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source, target = topics(), topics(max_message_bytes="1000")
+    servers, options = secure
+    t = sj.Topology("letters")
+    read = sj.sources.kafka(servers, source, read="json", options=options)
+    values = t.source("values", read, on_error="dead-letter")
+    longer = t.map("longer", lambda value: value * 1000, values)
+    out = sj.sinks.kafka(servers, target, options=options)
+    t.sink("out", out, longer, on_error="dead-letter")
+    send(broker.servers, source, b'"', b"1", b'"text"', b"2")
+    check = tmp_path / "checkpoint"
+    caplog.set_level(logging.DEBUG)
+    with sj.start(
+        t,
+        spark=spark,
+        checkpoint=check,
+        settings=SETTINGS,
+        max_sojourn="1s",
+        journal=tmp_path / "journal.jsonl",
+    ) as running:
+        await_that(running, lambda: size(broker, target) == 2)
+        assert running.await_commit(30)
+    assert [value for _, value in held(broker.servers, target)] == [b"1000", b"2000"]
+    letters = [
+        json.loads(line)
+        for path in sorted((check / "sojourn" / "dead-letters").glob("*/*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    told = {letter["operator"]: (letter["value"], letter["error"]) for letter in letters}
+    assert told["values"][0].startswith(f"topic '{source}', partition 0, offset 0")
+    assert "takes messages of at most 1000 bytes" in told["out"][1]
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or b"open-sesame" not in path.read_bytes(), path
+    assert "open-sesame" not in caplog.text
+
+
+def test_an_offset_that_has_expired_ends_the_topology_with_its_place(
+    spark: SparkSession, broker: Broker, topics: NewTopics
+) -> None:
+    source, target = topics(), topics()
+    send(broker.servers, source, b"1", b"2", b"3")
+    t = sj.Topology("expired")
+    read = sj.sources.kafka(broker.servers, source, start={0: 9})
+    t.sink("out", sj.sinks.kafka(broker.servers, target), t.source("values", read))
+    with pytest.raises(TopologyFailed) as told, sj.start(t, spark=spark) as running:
+        running.wait()
+    assert f"topic '{source}', partition 0, offset 9" in str(told.value)
+    assert "the partition has offsets 0 to 2" in str(told.value)
+    assert "Traceback" not in str(told.value)
