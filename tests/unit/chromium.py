@@ -27,6 +27,7 @@ def gotten() -> str | None:
     """One that is there, or that can be had."""
     found = installed()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        _tried("apt-get", "update", "-q")
         _tried("apt-get", "install", "-y", "-q", "chromium")
         found = installed()
     if found is None:

@@ -16,6 +16,7 @@ from sojourn.units import format_duration, parse_duration
 if TYPE_CHECKING:
     from sojourn.cli.sweep import Axis
     from sojourn.control.summary import Summary
+    from sojourn.simulate import Progress as Told
     from sojourn.simulate import Simulation
     from sojourn.simulator import Workload
     from sojourn.topology import Topology

@@ -49,7 +49,9 @@ def _tick(header: Header, period: Period, first_s: float, starts: int) -> shown.
     latency_s = None if rates is None else rates.latency_s
     busy = 0.0 if rates is None or rates.idle is None else 1 - rates.idle
     load = None if rates is None else rates.input
-    expected = decision.expected
+    expected = None
+    if seen.batches is not None and load is not None:
+        expected = seen.batches.steady(load, wanted * seen.slots)
     limit_s = wish.max_latency_s
     return shown.Tick(
         number=period.number,
