@@ -1,6 +1,7 @@
 """What `sojourn doctor` finds where Spark runs."""
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,21 @@ def test_a_cluster_that_is_well_runs_a_topology(tmp_path: Path) -> None:
     assert "; 20 tuples came through, after " in told["topology"]
     told_meanwhile = ["starting Spark …", "waiting for a machine …", "trying a topology …"]
     assert done.stderr.splitlines() == told_meanwhile
+
+
+def test_why_java_does_not_start_is_shown() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sojourn", "doctor"],
+        env={**os.environ, "SPARK_SUBMIT_OPTS": "-Xss1x"},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Invalid thread stack size: -Xss1x" in done.stderr
+    (wrong,) = (line for line in done.stdout.splitlines() if line.startswith("wrong"))
+    assert wrong.startswith("wrong facts     Spark does not start: ")
 
 
 def test_a_cluster_without_machines_is_wrong(
