@@ -114,6 +114,10 @@ def test_news_are_what_has_come_since() -> None:
     assert news["history"]["time"] == [11.0, 13.0]
     assert [mark["kind"] for mark in news["marks"]] == ["change"]
     assert [one["number"] for one in news["decisions"]] == [13, 11]
+    seen = shown.Seen.of(b)
+    b.begin(1e9)
+    assert shown.news(b, seen) is None, "times were elapsed ones before"
+    seen = shown.Seen.of(b)
     for number in range(14, 14 + shown.MOST_NEWS + 1):
         b.add(tick(number))
     assert shown.news(b, seen) is None, "whoever is far behind begins anew"

@@ -30,6 +30,8 @@ def topology() -> sj.Topology:
         ({"percentile": 99}, "needs a target; give max_sojourn or max_processors"),
         ({"min_sojourn": "1s"}, "needs a target; give max_sojourn or max_processors"),
         ({"settings": {"percentile": 99}}, "needs a target; give max_sojourn or max_processors"),
+        ({"settings": {"dashboard": "on"}}, "dashboard: shows what the control loop sees, which"),
+        ({"settings": {"dashboard": "a:b", "maxSojourn": 1}}, "must be HOST:PORT such as"),
         ({"advise": True}, "needs a target; give max_sojourn or max_processors"),
         ({"journal": "journal.jsonl"}, "needs a target; give max_sojourn or max_processors"),
     ],

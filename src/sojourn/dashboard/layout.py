@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sojourn.dashboard.tick import Edge
 from sojourn.graph import groups
 
-WIDE, HIGH = 206.0, 104.0  # a vertex
+WIDE, HIGH = 200.0, 104.0  # a vertex
 APART_X, APART_Y = 58.0, 26.0
 MARGIN = 14.0
 _LANE = 22.0  # how high an edge's place in a column is

@@ -9,7 +9,7 @@ from typing import Any
 from sojourn.dashboard.board import Board, Entry, Mark
 from sojourn.dashboard.history import Row
 from sojourn.dashboard.layout import HIGH, WIDE
-from sojourn.dashboard.tick import Tick, Vertex
+from sojourn.dashboard.tick import About, Tick, Vertex
 
 _DIGITS = 5
 MOST_NEWS = 60  # ticks; whoever is farther behind begins anew
@@ -211,6 +211,7 @@ def everything(board: Board) -> dict[str, Any]:
 class Seen:
     """How far a page has come."""
 
+    about: About
     intervals: int
     number: int
     mark: Mark | None
@@ -219,14 +220,16 @@ class Seen:
     def of(cls, board: Board) -> "Seen":
         """All that there is now."""
         last = board.marks[-1] if board.marks else None
-        return cls(board.totals.intervals, 0 if board.last is None else board.last.number, last)
+        number = 0 if board.last is None else board.last.number
+        return cls(board.about, board.totals.intervals, number, last)
 
 
 def news(board: Board, seen: Seen) -> dict[str, Any] | None:
-    """What has come since, for a page that has all before. None if that is too much."""
+    """What has come since, for a page that has all before. None if that is too much, or if what
+    does not change from tick to tick has become known only now."""
     with board.lock:
         count = board.totals.intervals - seen.intervals
-        if count > MOST_NEWS:
+        if count > MOST_NEWS or board.about is not seen.about:
             return None
         rows = list(itertools.islice(reversed(board.history.recent), count))[::-1]
         marks = itertools.takewhile(lambda one: one is not seen.mark, reversed(board.marks))
