@@ -30,7 +30,8 @@ to 0.58, and was 2.6 to 3.2 times as late. It took the mean of a period for what
 at a batch at work only where none was done in a period. Both were changed after that, and its
 limits are swept in finer steps. The rule is the same. A second run was lost with its machine before
 it was judged. A third one made three runs at a time and was ended after three of them, because 85 %
-of the CPU was used and rows were 11 to 31 s late. The fourth makes two at a time again.
+of the CPU was used and rows were 11 to 31 s late. A fourth made two at a time again and was ended
+after seven, because other work ran beside it; `attach` was mended after a review then.
 
 Runs are kept beside the result (`provisioning_sides.full.jsonl`), so an experiment that was
 interrupted goes on."""
