@@ -43,15 +43,8 @@ def test_a_simulation_is_reported_and_its_journal_is_shown(run: Run, tmp_path: P
 def test_the_page_is_served_until_it_is_told_to_end(run: Run, tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     assert run(*SIMULATE, "--journal", journal).code == 0
-    command = [
-        sys.executable,
-        "-m",
-        "sojourn",
-        "dashboard",
-        str(journal),
-        "--address",
-        "127.0.0.1:0",
-    ]
+    command = [sys.executable, "-m", "sojourn", "dashboard", str(journal)]
+    command += ["--address", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shown:
         assert shown.stdout is not None
         url = shown.stdout.readline().split()[4].rstrip(";")

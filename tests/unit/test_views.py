@@ -25,7 +25,8 @@ def followed(percentile: float | None = None) -> tuple[Board, list[Record]]:
     )
     simulation = replace(simulation, duration_s=120.0)
     shape = shape_of(simulation.topology)
-    board, records = Board(about_of(shape, "run")), list[Record]()
+    board = Board(about_of(shape, "run"))
+    records: list[Record] = []
     simulation.run(listeners=[Follower(board, shape), records.append])
     return board, records
 
