@@ -162,7 +162,7 @@ class TestPublishing:
         asked: list[tuple[object, ...]] = []
 
         class Asked(Sink[int]):
-            def publish(self, *given: object) -> None:  # type: ignore[override]
+            def publish(self, *given: object) -> None:
                 asked.append(given)
 
         shown = self.committed(tmp_path, 4)
