@@ -49,7 +49,7 @@ def feeding(measured: bool) -> Callable[[], None]:
 
     def send() -> None:
         now = time.monotonic()
-        made.reader.ahead.extend((engine_benchmark.PAD, None, now) for _ in range(500))
+        made.reader.ahead.extend((engine_benchmark.PAD, "", None, now) for _ in range(500))
         messages.encode(made.send_due(now))
 
     return send

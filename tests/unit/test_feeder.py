@@ -151,7 +151,7 @@ def test_it_is_told_when_more_is_due_than_a_message_takes() -> None:
     assert [(fed.read, fed.more) for fed in sent if fed is not None] == [(most, True), (1, False)]
 
 
-def told(message: m.FromWorker) -> list[int]:
+def told(message: m.FromWorker) -> list[Any]:
     if not isinstance(message, m.Fed):
         return []
     return [values.loads(payload) for group in message.groups for payload in group.payloads]
