@@ -23,7 +23,7 @@ import tsa
 import vld
 import wc
 import wordcount
-from transcripts import EXAMPLES, ROOT, matches, play, shell
+from transcripts import EXAMPLES, KAFKA, ROOT, matches, play, shell
 
 import sojourn as sj
 from sojourn.testing import Bench
@@ -84,7 +84,7 @@ def example(
 
 def test_every_example_has_its_expected_output_beside_it() -> None:
     expected = sorted(path.stem for path in (ROOT / "examples").glob("*.expected"))
-    assert expected == EXAMPLES
+    assert expected == sorted([*EXAMPLES, *KAFKA])
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

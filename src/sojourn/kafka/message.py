@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,8 +25,7 @@ class Message:
     offset: int
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """A message to write. Without a key, or a partition, any partition will do. Without a time it
     has the one at which it is written."""
 

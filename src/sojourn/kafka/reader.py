@@ -16,7 +16,7 @@ from sojourn.kafka.message import time_of, whole
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-_AT_ONCE = 500
+_AT_ONCE = 4000  # many, because after each call a busy interpreter makes us wait for our turn
 _WAIT_S = 0.5
 _SHOW_S = 5.0
 _PROBE_S = 0.5
@@ -59,17 +59,18 @@ class Reading:
         consumer.assign([self._place(number) for number in self.at])
         parse, produced, at = self.parse, self.produced, self.at
         while True:
-            first = consumer.poll(_WAIT_S)
+            messages: list[Any] = consumer.consume(_AT_ONCE, 0)
+            if not messages and (first := consumer.poll(_WAIT_S)) is not None:
+                messages = [first]
             self._show()
-            if first is None:
+            if not messages:
                 self._probe()
                 self.caught_up = self.trouble.since_s is None
                 yield None
                 continue
             self.caught_up = False
-            if self.trouble.since_s is not None and first.error() is None:
+            if self.trouble.since_s is not None and messages[0].error() is None:
                 self.trouble.over()
-            messages: list[Any] = [first, *consumer.consume(_AT_ONCE, 0)]
             for message in messages:
                 number = message.partition()
                 if message.error() is not None:
