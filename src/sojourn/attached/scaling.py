@@ -4,8 +4,6 @@ are the same on a standalone cluster, on YARN and on Kubernetes."""
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from py4j.protocol import Py4JJavaError
-
 from sojourn.errors import InputError
 
 _JOBS = 200  # that are looked at
@@ -85,6 +83,8 @@ class DriverStatus:
         jvm = spark._jvm
         self.store = spark.sparkContext._jsc.sc().statusStore()
         self.job = jvm.java.lang.Class.forName("org.apache.spark.status.JobDataWrapper")
+        self.none = jvm.java.util.ArrayList()
+        self.quantiles = spark.sparkContext._gateway.new_array(jvm.double, 0)
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         """Those that are there."""
@@ -109,12 +109,10 @@ class DriverStatus:
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         """The last attempt at it, with what executors did."""
-        try:
-            found = self.store.lastStageAttempt(number)
-        except Py4JJavaError as error:
-            if error.java_exception.getClass().getName() == "java.util.NoSuchElementException":
-                return None  # Spark has forgotten it
-            raise
+        attempts = self.store.stageData(number, False, self.none, False, self.quantiles)
+        if attempts.isEmpty():
+            return None
+        found = attempts.last()
         by = self.store.executorSummary(number, found.attemptId()).iterator()
         return {
             "status": found.status().toString(),
