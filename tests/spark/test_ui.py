@@ -72,19 +72,6 @@ def run(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def test_the_terminal_shows_what_operators_print_and_nothing_of_spark(tmp_path: Path) -> None:
-    done = run(tmp_path)
-    lines = done.stderr.splitlines()
-    said = [line for line in lines if line.startswith("checked ")]
-    told = [line for line in lines if line not in said]
-    assert sorted(said) == sorted(f"checked {number}" for number in range(100))
-    starting, ui = told
-    assert starting == "starting Spark …"
-    assert ui.startswith("Spark's UI: http://127.0.0.1:")
-    address = ui.removeprefix("Spark's UI: ")
-    assert f"  Spark's UI was at {address}\n" in done.stdout
-
-
 def test_verbose_shows_what_spark_says(tmp_path: Path) -> None:
     done = run(tmp_path, "--verbose", "--duration", "1s")
     assert "Setting default log level" in done.stderr
