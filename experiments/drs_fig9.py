@@ -5,10 +5,11 @@ The papers' claims are judged by runs of `drs-2017`, their own scheduler, with M
 claims of its own. A minute is five seconds on Spark, and all is three times as fast, so that a
 minute has enough tuples: 18, 36 and 54 frames a second, T_max = 333 ms, T_min = 150 ms. The paper
 gives no service times. Those here, with four parts a frame, were chosen in the simulator, and again
-twice after quick trials there that showed sojourns and verdicts and that no result is of, such that (3:5:1) takes between T_min and T_max at 6
-frames a second and slightly above T_max at 12, and (4:6:1) less than T_min at 6. So what is tested
-is whether and when the scheduler goes the paper's way. Nothing is changed before a window is full.
-Runs with w = 6 and lasting changes are on machines of five, real ones on Spark.
+twice after quick trials there that showed sojourns and verdicts and that no result is of. They were
+chosen such that (3:5:1) takes between T_min and T_max at 6 frames a second and slightly above T_max
+at 12, and (4:6:1) less than T_min at 6. So what is tested is whether and when the scheduler goes
+the paper's way. Nothing is changed before a window is full. Runs with w = 6 and lasting changes are
+on machines of five, real ones on Spark.
 
 Minutes count from the change of the rate to that of processors; a delay is as the paper's if it
 differs by at most one minute. An event is as the paper's if the rate's change is followed by one
