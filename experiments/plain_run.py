@@ -212,11 +212,12 @@ def main() -> None:
     ran(spark, {"trace": "0:60,12:0", "lead_s": 0, "seconds": 12})
     print("{}", flush=True)
     for line in sys.stdin:
+        spec = json.loads(line)
         if settings:
-            awaited(DriverStatus(spark), 1)
+            awaited(DriverStatus(spark), int(settings["spark.dynamicAllocation.minExecutors"]))
         else:
-            resized(spark, 1)
-        print(json.dumps(ran(spark, json.loads(line))), flush=True)
+            resized(spark, spec["attach"].get("min_executors", 1))
+        print(json.dumps(ran(spark, spec)), flush=True)
     machines = Machines(spark.sparkContext.applicationId)
     spark.stop()
     while machines.count():  # an archive is whole once they are gone

@@ -6,11 +6,13 @@ ms; executors have one slot each, and there are at most four. Machine-seconds co
 of an executor's process to its end, and lateness from when a row was to come to when its result is
 there. Ours decide every 3 s, as the traces are short.
 
-Spark's idle and backlog time-outs are swept on each trace, each once. Its best are those with the
-lowest product of machine-seconds and the 95th percentile of lateness. Then the model's longest
-latency is swept in the same way, over multiples of that percentile. Its best takes the fewest
+Spark's idle and backlog time-outs are swept on each trace, each once. Those with the lowest product
+of machine-seconds and the 95th percentile of lateness are run again with two and three executors at
+least, and the lowest product of these is Spark's best. Then the model's longest latency, as
+multiples of that percentile, and its least executors are swept, together. Its best takes the fewest
 machine-seconds of those that are late by at most nine tenths of Spark's best, as one run of each
-says little, or has the lowest product if there is none.
+says little, or has the lowest product if there is none. Both sides' least executors are swept,
+because nobody who starts from one executor answers a spike in the time that another takes to come.
 
 Rule: five runs of each, paired by their number. On each trace, the median of the model's
 machine-seconds over Spark's is below 1, and that of its 95th percentile over Spark's is at most 1.
@@ -31,7 +33,8 @@ at a batch at work only where none was done in a period. Both were changed after
 limits are swept in finer steps. The rule is the same. A second run was lost with its machine before
 it was judged. A third one made three runs at a time and was ended after three of them, because 85 %
 of the CPU was used and rows were 11 to 31 s late. A fourth made two at a time again and was ended
-after seven, because other work ran beside it; `attach` was mended after a review then.
+after seven, because other work ran beside it; `attach` was mended after a review then. The least
+executors are swept since, on both sides, and finer steps of the limit are not.
 
 Runs are kept beside the result (`provisioning_sides.full.jsonl`), so an experiment that was
 interrupted goes on."""
@@ -62,8 +65,11 @@ NOTES = (
 )
 LEAD_S, SECONDS, MOST, RUNS, LANES = 15, 80, 4, 5, 2
 PERIOD_S = 3
-SWEEP = [(idle, backlog) for idle in (3, 10, 30) for backlog in (1, 3)]
-LIMITS = (0.65, 0.8, 0.9, 1.0, 1.15, 1.3)  # of the model, times Spark's lateness
+Own = tuple[int, int, int]  # Spark's idle and backlog time-outs, and its least executors
+Asked = tuple[float, int]  # of the model: its limit, times Spark's lateness, and its least executors
+SWEEP: list[Own] = [(idle, backlog, 1) for idle in (3, 10, 30) for backlog in (1, 3)]
+KEPT = (2, 3)  # executors at least, with Spark's best time-outs
+LIMITS: list[Asked] = [(times, least) for times in (0.9, 1.05, 1.25) for least in (1, 2, 3)]
 BUSY = 0.6  # of the CPU, above which runs say little
 MARGIN = 0.9  # of Spark's lateness, which the model's best leaves unused in the sweep
 OURS: Mapping[str, Mapping[str, Any]] = {
@@ -97,12 +103,12 @@ TRACES = {
 }
 
 
-def allocation(idle: int, backlog: int) -> dict[str, str]:
-    """Spark's own, with these time-outs."""
+def allocation(idle: int, backlog: int, least: int) -> dict[str, str]:
+    """Spark's own, with these time-outs, and so many executors at least."""
     return {
         "spark.dynamicAllocation.enabled": "true",
-        "spark.dynamicAllocation.minExecutors": "1",
-        "spark.dynamicAllocation.initialExecutors": "1",
+        "spark.dynamicAllocation.minExecutors": str(least),
+        "spark.dynamicAllocation.initialExecutors": str(least),
         "spark.dynamicAllocation.maxExecutors": str(MOST),
         "spark.dynamicAllocation.executorIdleTimeout": f"{idle}s",
         "spark.dynamicAllocation.schedulerBacklogTimeout": f"{backlog}s",
@@ -224,7 +230,7 @@ def spec_of(trace: str, **attach: Any) -> dict[str, Any]:
     return {**found, "attach": attach} if attach else found
 
 
-def swept(traces: Sequence[str], sweep: Sequence[tuple[int, int]]) -> list[Job]:
+def swept(traces: Sequence[str], sweep: Sequence[Own]) -> list[Job]:
     """Spark's own with all time-outs, which take a driver each: it makes all traces."""
     return [
         ((trace, "sweep", *one), spec_of(trace), allocation(*one))
@@ -233,56 +239,68 @@ def swept(traces: Sequence[str], sweep: Sequence[tuple[int, int]]) -> list[Job]:
     ]
 
 
-def best_of(runs: Runs, trace: str, sweep: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The time-outs with the lowest product of machine-seconds and lateness."""
+def kept_of(best: Mapping[str, Own]) -> dict[str, list[Own]]:
+    """The best time-outs of each trace, also with more executors at least."""
+    return {
+        trace: [(idle, backlog, least), *((idle, backlog, more) for more in KEPT)]
+        for trace, (idle, backlog, least) in best.items()
+    }
 
-    def product(one: tuple[int, int]) -> float:
+
+def best_of(runs: Runs, trace: str, sweep: Sequence[Own]) -> Own:
+    """That with the lowest product of machine-seconds and lateness."""
+
+    def product(one: Own) -> float:
         run = runs.found[trace, "sweep", *one]
         return float(run["machine_s"] * run["late_s"]["95"])
 
     return min(sweep, key=product)
 
 
-def asked(trace: str, name: str, limit_s: float) -> dict[str, Any]:
-    """A run of ours. The model alone keeps a latency."""
+def asked(trace: str, name: str, limit_s: float, least: int) -> dict[str, Any]:
+    """A run of ours. The model alone keeps a latency, and so many executors at least."""
     arguments = {"period": PERIOD_S, "max_executors": MOST, **OURS[name]}
-    return spec_of(trace, **arguments, **({"max_latency": limit_s} if name == "model" else {}))
+    if name == "model":
+        arguments |= {"max_latency": limit_s, "min_executors": least}
+    return spec_of(trace, **arguments)
 
 
-def limits(runs: Runs, trace: str, best: tuple[int, int]) -> dict[float, float]:
-    """Longest latencies, by multiple."""
-    late_s = runs.found[trace, "sweep", *best]["late_s"]["95"]
-    return {times: times * late_s for times in LIMITS}
+def late_s(runs: Runs, trace: str, best: Own) -> float:
+    """The 95th percentile with Spark's best, in the sweep."""
+    return float(runs.found[trace, "sweep", *best]["late_s"]["95"])
 
 
-def limits_swept(runs: Runs, trace: str, best: tuple[int, int]) -> list[Job]:
-    """The model with all of them."""
+def limits_swept(runs: Runs, trace: str, best: Own) -> list[Job]:
+    """The model with all of its limits and least executors."""
+    spark_s = late_s(runs, trace, best)
     return [
-        ((trace, "limit", times), asked(trace, "model", limit_s), None)
-        for times, limit_s in limits(runs, trace, best).items()
+        ((trace, "limit", times, least), asked(trace, "model", times * spark_s, least), None)
+        for times, least in LIMITS
     ]
 
 
-def best_limit(runs: Runs, trace: str, best: tuple[int, int]) -> float:
-    """The one that takes the fewest machine-seconds at less lateness by a margin, or else has the
-    lowest product."""
-    late_s = MARGIN * runs.found[trace, "sweep", *best]["late_s"]["95"]
-    found = {times: runs.found[trace, "limit", times] for times in LIMITS}
-    good = [t for t, run in found.items() if run["late_s"]["95"] <= late_s]
+def best_limit(runs: Runs, trace: str, best: Own) -> Asked:
+    """What takes the fewest machine-seconds at less lateness by a margin, or else has the lowest
+    product."""
+    most_s = MARGIN * late_s(runs, trace, best)
+    found = {one: runs.found[trace, "limit", *one] for one in LIMITS}
+    good = [one for one, run in found.items() if run["late_s"]["95"] <= most_s]
     if good:
-        return min(good, key=lambda t: float(found[t]["machine_s"]))
-    return min(LIMITS, key=lambda t: float(found[t]["machine_s"] * found[t]["late_s"]["95"]))
+        return min(good, key=lambda one: float(found[one]["machine_s"]))
+    return min(LIMITS, key=lambda o: float(found[o]["machine_s"] * found[o]["late_s"]["95"]))
 
 
 def compared(
-    runs: Runs, trace: str, best: tuple[int, int], times: float, ours: Iterable[str], count: int
+    runs: Runs, trace: str, best: Own, own: Asked, ours: Iterable[str], count: int
 ) -> list[Job]:
     """All who decide, so many times each."""
-    limit_s = limits(runs, trace, best)[times]
+    times, least = own
+    limit_s = times * late_s(runs, trace, best)
     jobs: list[Job] = []
     for number in range(count):
         jobs.append(((trace, "spark", number), spec_of(trace), allocation(*best)))
-        jobs += [((trace, name, number), asked(trace, name, limit_s), None) for name in ours]
+        for name in ours:
+            jobs.append(((trace, name, number), asked(trace, name, limit_s, least), None))
     return jobs
 
 
@@ -299,26 +317,28 @@ def run(lab: Lab) -> Finding:
         with alone(beside_its_own=True):
             Driver(cluster, most=1).close()  # its executor writes the archive
         made(swept(traces, sweep), runs, cluster)
-        best = {trace: best_of(runs, trace, sweep) for trace in traces}
+        kept = kept_of({trace: best_of(runs, trace, sweep) for trace in traces})
+        made([job for t in traces for job in swept([t], kept[t])], runs, cluster)
+        best = {trace: best_of(runs, trace, kept[trace]) for trace in traces}
         made([job for t in traces for job in limits_swept(runs, t, best[t])], runs, cluster)
-        times = {trace: best_limit(runs, trace, best[trace]) for trace in traces}
-        jobs = [job for t in traces for job in compared(runs, t, best[t], times[t], ours, count)]
+        own = {trace: best_limit(runs, trace, best[trace]) for trace in traces}
+        jobs = [job for t in traces for job in compared(runs, t, best[t], own[t], ours, count)]
         made(jobs, runs, cluster)
     runs.done()
-    return judged(runs, best, times, ours, count, decided=not lab.quick)
+    return judged(runs, best, own, ours, count, decided=not lab.quick)
 
 
 def judged(
     runs: Runs,
-    best: Mapping[str, tuple[int, int]],
-    times: Mapping[str, float],
+    best: Mapping[str, Own],
+    own: Mapping[str, Asked],
     ours: Sequence[str],
     count: int,
     decided: bool,
 ) -> Finding:
     """By the rule."""
     rows, wrong, figures = [], [], {}
-    for trace, (idle, backlog) in best.items():
+    for trace, (idle, backlog, least) in best.items():
         ratios: dict[str, dict[str, list[float]]] = {}
         for name in ("spark", *ours):
             pairs = [(runs.found[trace, name, n], runs.found[trace, "spark", n])
@@ -333,16 +353,19 @@ def judged(
             late = statistics.median(a["late_s"]["95"] for a, _ in pairs)
             told = f"{seconds:.0f} ({median['machines']:.2f}), {late:.1f} s ({median['95']:.2f})"
             if name == "spark":
-                told = f"{seconds:.0f}, {late:.1f} s (idle {idle} s, backlog {backlog} s)"
+                told = f"{seconds:.0f}, {late:.1f} s (idle {idle} s, backlog {backlog} s"
+                told += f", at least {least})"
             others = ", ".join(f"{median[q]:.2f}" for q in ("50", "99"))
             told += "" if name == "spark" else f"; p50, p99 over Spark's: {others}"
             if name == "model":
-                told += f"; asked for {limits(runs, trace, best[trace])[times[trace]]:.1f} s"
+                times, few = own[trace]
+                told += f"; asked for {times * late_s(runs, trace, best[trace]):.1f} s"
+                told += f" and at least {few}"
             rows.append((f"{trace}, {name}: machine-seconds, p95 lateness", "", told))
             if name == "model" and (median["machines"] >= 1 or median["95"] > 1):
                 wrong.append(f"{trace}: {median['machines']:.2f} of the machine-seconds at "
                              f"{median['95']:.2f} of the lateness")  # fmt: skip
-        figures[trace] = {"best": [idle, backlog], "limit": times[trace], "ratios": ratios}
+        figures[trace] = {"best": best[trace], "limit": own[trace], "ratios": ratios}
     busy = [run["stolen"]["busy"] for run in runs.found.values()]
     rows.append(("CPU used by all, mean and most of a run", "below 60 %",
                  f"{statistics.fmean(busy):.0%}, {max(busy):.0%}"))  # fmt: skip
