@@ -22,7 +22,7 @@ from sojourn.attached.listener import Ended, Idle
 from sojourn.attached.loop import Attached
 from sojourn.attached.observer import Observer
 from sojourn.attached.progress import Batch, Coming, batch, coming, limit
-from sojourn.attached.seen import Seen, done_by, jobs_of, rated
+from sojourn.attached.seen import Seen, jobs_of, rated
 from sojourn.errors import InputError
 from sojourn.provisioning.mended import Options
 from sojourn.provisioning.rates import Rates
@@ -165,10 +165,6 @@ STAGE = {
     "numCompleteTasks": 4,
     "executorRunTime": 1200,
     "inputRecords": 100,
-    "executorSummary": {
-        "0": {"succeededTasks": 3, "inputRecords": 75},
-        "1": {"succeededTasks": 1, "inputRecords": 25},
-    },
 }
 JOB = {
     "jobId": 5,
@@ -186,7 +182,7 @@ class Told:
         self.names = [str(n) for n in range(executors)]
         self.tasks = 10
         self.running: Mapping[str, Any] | None = None
-        self.waiting = 5
+        self.waiting, self.done = 5, 2
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         self.tasks += 10
@@ -194,15 +190,19 @@ class Told:
         some = [{**EXECUTOR, "id": n, "completedTasks": self.tasks} for n in self.names]
         return [driver, *some, {**EXECUTOR, "id": "dead", "isActive": False}]
 
-    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
+    def jobs(self, since: int = 0, group: str | None = None) -> Sequence[Mapping[str, Any]]:
         some = [JOB, {**JOB, "jobId": 6, "jobGroup": "other"}]
         every = some if self.running is None else [*some, self.running]
-        return [job for job in every if int(str(job["jobId"])) >= since]
+        return [
+            j for j in every if int(str(j["jobId"])) >= since and group in (None, j["jobGroup"])
+        ]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         if number == 7:
-            return {**STAGE, "status": "ACTIVE", "numTasks": 8, "numActiveTasks": 2,
-                    "numCompleteTasks": 6 - self.waiting}  # fmt: skip
+            assert self.running is not None
+            return {**STAGE, "status": "ACTIVE", "numTasks": self.done + 2 + self.waiting,
+                    "numCompleteTasks": self.done,
+                    "firstTaskLaunchedTime": self.running["submissionTime"]}  # fmt: skip
         return STAGE if number == 3 else None
 
 
@@ -216,12 +216,6 @@ def test_status_is_read_as_spark_writes_it() -> None:
     assert (job.number, job.stages) == (5, (3,))
     (stage,) = st.ran(Told(), [2, 3])
     assert (stage.tasks, stage.ran_s) == (4, 1.2)
-    assert done_by([stage]) == {"0": 0.75, "1": 0.25}
-    assert done_by([replace(stage, by_executor={"0": (3, 0.0), "1": (1, 0.0)})]) == {
-        "0": 0.75,
-        "1": 0.25,
-    }
-    assert done_by([]) == {}
     assert st.seconds(1500) == 1.5
     assert st.seconds(None) is None
     assert jobs_of(behind(3)[1], [job]) == [job]
@@ -258,7 +252,7 @@ def driver() -> Iterator[str]:
         "": [{"id": "app", "attempts": [{"startTime": "x"}]}],
         "/app/executors": Told().executors(),
         "/app/jobs": [JOB],
-        "/app/stages/3?details=true&taskStatus=RUNNING": [STAGE],
+        "/app/stages/3?details=false": [STAGE],
     }
     with served(answers) as address:
         yield address
@@ -419,7 +413,7 @@ def test_a_journal_that_cannot_be_begun_is_told_of_and_decisions_go_on(tmp_path:
     assert found.path is not None
     found.path.write_text("somebody else's")
     for number in range(6):
-        assert found._try()
+        assert found._try(found.tick)
         assert found.failures == 0
         assert len(found.periods) == number + 1
     assert "the journal lacks period 5: " in found.periods[-1].note
@@ -490,14 +484,65 @@ def test_a_batch_at_work_tells_how_much_came_at_least() -> None:
     assert found.rates is not None
     assert found.batches is not None
     rows = found.rates.input * (one.end_s + 1 - one.time_s)
-    assert found.batches.batch_s(rows - found.rates.waiting, 2) == pytest.approx(8.0)
-    assert found.rates.waiting == pytest.approx(rows * 5 / 8)
+    (stage,) = found.batches.stages
+    assert (rows - found.rates.waiting) * stage.row_s + 4 * stage.task_s == pytest.approx(8.0 * 2)
+    assert found.rates.waiting == pytest.approx(rows * 5 / 9)
     assert found.why == "a batch is at work for 8 s, and 5 of its tasks wait"
+    status.done = 1
+    few = observer.at_work(blind, 0.0).rates
+    assert few is not None
+    assert few.waiting == 0  # one task tells nothing of those that wait
+    status.done = 2
     status.waiting = 0
     assert observer.at_work(blind, 0.0) == blind  # more executors would have no task
     status.waiting = 5
     observer.changed_s = one.end_s + 2
     assert observer.at_work(blind, 0.0) == blind  # some came meanwhile
+
+
+def test_a_late_stage_does_not_count_rows_that_have_passed_the_first_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two stages, the second has many short tasks, most of which wait whatever comes."""
+    observer, status = Observer(Told(4)), Told(4)
+    observer.status, there = status, st.executors(status)
+    observer.before = there
+    stages = (Stage(8, 0.0, 0.016), Stage(200, 0.0, 0.008))
+    for n in range(4):
+        observer.add(batch(told(n, 10.0 * n, 6.0, 1000, '"file"', None)))
+    now_s = observer.batches[-1].end_s
+    blind = replace(
+        observer.seen(now_s + 9, now_s, there, None), rates=None, why="no batch was done"
+    )
+    begun_s = now_s + 4
+    begun = datetime.fromtimestamp(begun_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
+    launched = datetime.fromtimestamp(begun_s + 4, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
+    status.running = {**JOB, "jobId": 9, "submissionTime": begun, "completionTime": None,
+                      "stageIds": [3, 7]}  # fmt: skip
+
+    def stage(number: int) -> Mapping[str, Any]:
+        if number == 3:
+            return STAGE
+        return {**STAGE, "status": "ACTIVE", "numTasks": 200, "numCompleteTasks": done,
+                "firstTaskLaunchedTime": launched}  # fmt: skip
+
+    monkeypatch.setattr(status, "stage", stage)
+    monkeypatch.setattr(observer, "_fitted", lambda _: Batches(0.0, stages, 10.0))
+    for done in (4, 20, 60):
+        took_s = done / 4 * 0.04 / 2  # eight slots; each task has five rows and takes 40 ms
+        seen_now = replace(blind, time_s=begun_s + 4 + took_s)
+        found = observer.at_work(seen_now, 10.0)
+        assert found.rates is not None
+        assert 30 < found.rates.input <= 100 * 1.01
+
+
+def test_stages_beside_each_other_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = Told()
+    status.running = {**JOB, "jobId": 9, "completionTime": None, "stageIds": [7, 7]}
+    assert st.under_way(status, "run", 0.0) is not None
+    status.running["stageIds"] = [7, 8]
+    monkeypatch.setattr(status, "stage", lambda _: {**STAGE, "status": "ACTIVE"})
+    assert st.under_way(status, "run", 0.0) is None
 
 
 def test_in_real_time_mode_slots_that_are_held_are_kept() -> None:
@@ -510,27 +555,30 @@ def test_in_real_time_mode_slots_that_are_held_are_kept() -> None:
     fewer = decided(now, Memory(), replace(WISH, quiet_s=0, most=1))
     assert fewer.executors == 2
     assert "1 are allowed; 2 hold its tasks; batches tell nothing of max_latency" in fewer.why
+    short = replace(now, rates=Rates(0, 1000, (200, 200), growth=600, waiting=9000))
+    more = decided(short, Memory(), replace(wish, options=Options()))
+    assert more.executors == 2  # others would have no task
 
 
 def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
     one = st.Executor("0", 1, 0, 10, 4.0)
     two = st.Executor("1", 1, 0, 10, 4.0)
     later = replace(one, tasks=20, busy_s=6.0)
-    rates, why, reported = rated(
-        behind(6), {"0": 0.5, "1": 0.5}, {"0": later, "1": two}, {"0": one}, (2.0, 10.0)
-    )
+    came = replace(two, tasks=10)
+    period = (2.0, 10.0)
+    rates, why, reported = rated(behind(6), {"0": later, "1": came}, {"0": one}, period)
     assert rates is not None
     assert reported
     assert rates.processed == pytest.approx((30, 30))
     assert rates.each == pytest.approx(30)  # what "0" did: "1" was not there for all of it
-    gone, _, _ = rated(behind(6), {"0": 0.5, "9": 0.5}, {"0": later}, {"0": one}, (2.0, 10.0))
+    assert rates.idle == pytest.approx(1 - 2 / 8)  # 2 of the 8 s of this period
+    gone, _, _ = rated(behind(6), {"0": later}, {"0": one, "9": one}, period)
     assert gone is not None
     assert (gone.total, gone.each) == pytest.approx((60, 30))  # "9" did its part
-    assert rates.idle == pytest.approx(1 - 2 / 8)  # 2 of the 8 s of this period
-    none, why, _ = rated(behind(6), {}, {"1": two}, {"0": one}, (2.0, 10.0))
+    none, why, _ = rated(behind(6), {"1": two}, {"0": one}, (2.0, 10.0))
     assert none is None
     assert "no executor was there" in why
-    back, why, _ = rated(behind(6), {}, {"0": one}, {"0": later}, (2.0, 10.0))
+    back, why, _ = rated(behind(6), {"0": one}, {"0": later}, (2.0, 10.0))
     assert back is None
     assert "went back" in why
 
@@ -550,7 +598,7 @@ def test_what_comes_of_late_counts_where_it_is_more_for_sure(
 ) -> None:
     batches = [batch(told(n, float(n), 0.5, of, '"file"', None)) for n, of in enumerate(rows)]
     there = {"0": st.Executor("0", 1, 0, 10, 4.0)}
-    rates, _, _ = rated(batches, {"0": 1.0}, there, there, (0.0, 5.0))
+    rates, _, _ = rated(batches, there, there, (0.0, 5.0))
     assert rates is not None
     assert rates.latest == latest
     taken = [(n + 1, sum(rows[: n + 1])) for n in range(len(rows))]  # the same, as offsets say
@@ -558,10 +606,37 @@ def test_what_comes_of_late_counts_where_it_is_more_for_sure(
         batch(told(n, float(n), 0.5, of, taken[n][1], taken[n][1], taken[n][1] - of))
         for n, of in enumerate(rows)
     ]
-    rates, _, reported = rated(reporting, {"0": 1.0}, there, there, (0.0, 5.0))
+    rates, _, reported = rated(reporting, there, there, (0.0, 5.0))
     assert rates is not None
     assert reported
     assert rates.latest == latest
+
+
+def test_batches_that_grow_within_their_trigger_are_no_overload() -> None:
+    there = {"0": st.Executor("0", 1, 0, 10, 4.0)}
+    rows = [600, 600, 700, 780]
+    batches = [batch(told(n, 10.0 * n, 6.0, of, '"file"', None)) for n, of in enumerate(rows)]
+    calm, _, _ = rated(batches, there, there, (0.0, 40.0), trigger_s=10.0)
+    assert calm is not None
+    assert calm.growth == 0
+    late = [*batches[:-1], replace(batches[-1], took_s=11.0)]
+    short, _, _ = rated(late, there, there, (0.0, 40.0), trigger_s=10.0)
+    assert short is not None
+    assert short.growth > 0
+
+
+def test_a_latency_that_cannot_be_had_takes_no_more_executors_than_come_near_it() -> None:
+    query = Batches(0.6, (Stage(12, 0.01, 0.01),), trigger_s=2.0)
+    found = decided(seen(5, batches=query), Memory(), replace(WISH, max_latency_s=3.0))
+    assert found.executors == 1
+    assert "no number of executors carries within 3 s; with 1 they take" in found.why
+
+
+def test_before_a_model_is_fitted_tasks_bound_executors_as_well() -> None:
+    short = Rates(0, 1000, (100,), growth=900, waiting=9000)
+    blind = replace(seen(1), rates=short, batches=None, tasks=6)
+    assert decided(blind, Memory(), WISH).executors == 6
+    assert (decided(replace(blind, tasks=0), Memory(), WISH).executors or 0) > 6
 
 
 def test_the_model_plans_for_what_comes_of_late() -> None:
@@ -631,6 +706,20 @@ def test_a_run_that_follows_is_measured_anew() -> None:
     assert not observer.ran
     found = observer.seen(one.end_s + 1, one.end_s, there, None)
     assert (found.rates, found.why) == (None, "only one batch of this run is done")
+
+
+def test_batches_that_come_far_apart_are_learned_from() -> None:
+    observer = Observer(Told())
+    observer.before = there = st.executors(Told())
+    for one in behind(3):
+        if observer.batches:
+            observer.idle("run", one.time_s)
+        observer.add(one)
+        if len(observer.batches) == 1:
+            continue
+        found = observer.seen(one.end_s, one.time_s, there, None)
+        assert (found.rates, found.why) == (None, "only one batch is done since rows come again")
+    assert len(observer.ran) == 1  # the status knows the job of one batch
 
 
 # the loop, and its journal
@@ -718,22 +807,20 @@ def test_a_batch_that_takes_oddly_long_is_not_waited_for(tmp_path: Path) -> None
         found._hear(one)
     clock.now_s = first_s + 2.0
     assert found._due_s() == first_s + 5.0  # the others decide once a period
-    assert not found._presses()
     found.wish = replace(found.wish, policy="model")
     found.observer.batches.pop()
-    assert found._due_s() == pytest.approx(first_s + 1.9 + 1.5 * 0.9)  # longer than the last one
+    assert found._due_s() == pytest.approx(first_s + 1.9 + 1.25 * 0.9)  # longer than the last one
     found.trigger_s = 1.2  # the next one begins later
-    assert found._due_s() == pytest.approx(first_s + 2.2 + 1.5 * 0.9)
+    assert found._due_s() == pytest.approx(first_s + 2.2 + 1.25 * 0.9)
     found.trigger_s = 0.0
-    assert not found._presses()
+    found.ticked_s = clock.now_s + 1.8
     found._hear(told(2, 2.0, 2.0, 60))
-    assert found._presses()
-    clock.now_s += 1.0
-    found.ticked_s = clock.now_s
-    assert not found._presses()  # it was decided just now
+    assert found._due_s() == found.ticked_s + 1.0  # it was decided just now, and is not forgotten
+    found.tick()
     found.ticked_s = clock.now_s = first_s + 9.0  # and once for each batch that lasts
     assert found._due_s() == found.ticked_s + 5.0
     found.real_time = True
+    found._hear(told(3, 4.0, 9.0, 60))
     assert found._due_s() == found.ticked_s + 5.0
 
 
@@ -847,6 +934,52 @@ def test_a_query_to_which_no_rows_come_gives_executors_back(
     assert given.gone
 
 
+def test_what_makes_no_sense_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, given, status, clock = attached(tmp_path)
+    status.names = ["0", "1", "2"]
+    monkeypatch.setattr(found, "_says", lambda: ("Spark says: Waiting for data to arrive", True))
+    hear(found, overloaded(0, 6))
+    clock.now_s += 6
+    found.tick()
+    given.asked.clear()
+    given.gone.clear()
+    hear(found, [told(6, 7.0, 0.1, 1, 601, 1, 600)])
+    clock.now_s += 5
+    period = found.tick()
+    assert period.decision.executors is None
+    assert period.decision.why.startswith("the source's offsets went back")
+    assert not given.asked
+    assert not given.gone
+
+
+def test_executors_go_once_the_batch_at_work_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, given, status, _ = attached(tmp_path)
+    status.names = ["0", "1", "2"]
+    monkeypatch.setattr(found, "_is_at_work", lambda: True)
+    assert found._apply(2, st.executors(status)) == (
+        False,
+        "1 will go once the batch at work is done",
+    )
+    assert not given.asked
+    assert not given.gone
+    assert not found._hear(Idle("query", "run", 0.0))
+    assert found._hear(overloaded(0, 1)[0])
+    found._reduce()
+    assert given.asked == [2]
+    assert len(given.gone) == 1
+    assert found.news == [f"gave back {given.gone[0]}"]
+    assert found.fewer is None
+    found._apply(2, st.executors(status))
+    found._apply(3, st.executors(status))  # they are needed after all
+    assert found.fewer is None
+    found._apply(2, st.executors(status))
+    status.names = ["0"]
+    found._reduce()  # enough have gone by themselves
+    assert len(given.gone) == 1
+
+
 def test_an_executor_that_leaves_is_not_counted_and_none_other_goes_where_more_are_wanted(
     tmp_path: Path,
 ) -> None:
@@ -881,15 +1014,15 @@ def test_a_period_that_fails_is_told_and_the_next_one_decides(
 ) -> None:
     found, *_ = attached(tmp_path)
     monkeypatch.setattr(found, "_trigger", lambda: 1 / 0)
-    found._try()
+    found._try(found.tick)
     monkeypatch.undo()
-    found._try()
+    found._try(found.tick)
     assert "a period failed, ZeroDivisionError: division by zero" in found.periods[-1].note
     monkeypatch.setattr(found, "_trigger", lambda: 1 / 0)
     for _ in range(4):
-        found._try()
+        found._try(found.tick)
     with pytest.raises(ZeroDivisionError):
-        found._try()
+        found._try(found.tick)
 
 
 @pytest.mark.parametrize(
@@ -969,7 +1102,13 @@ def test_a_query_that_found_no_rows_waits_for_them_between_triggers(
     found, *_ = attached(tmp_path)
 
     class Said:
-        words, active = "Waiting for next trigger", False
+        words, active, run = "Waiting for next trigger", False, "run"
+
+        def runId(self) -> "Said":  # noqa: N802
+            return self
+
+        def toString(self) -> str:  # noqa: N802
+            return self.run
 
         def status(self) -> "Said":
             return self
@@ -987,6 +1126,8 @@ def test_a_query_that_found_no_rows_waits_for_them_between_triggers(
     found._hear(Idle("query", "run", found.observer.batches[-1].end_s + 10))
     assert found._says()[1]
     Said.active = True  # a batch is at work by now
+    assert not found._says()[1]
+    Said.active, Said.run = False, "again"  # of a run that has done nothing yet
     assert not found._says()[1]
 
 
@@ -1071,7 +1212,7 @@ def test_where_spark_was_stopped_it_ends_as_well(
     found, *_ = attached(tmp_path)
     monkeypatch.setattr(found, "_trigger", lambda: 1 / 0)
     found.spark.sparkContext._jsc = None
-    assert not found._try()
+    assert not found._try(found.tick)
     assert not found.news
 
 

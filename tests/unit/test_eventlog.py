@@ -174,7 +174,6 @@ def test_a_task_that_failed_has_done_nothing() -> None:
         found.hear(event)
     (ended,) = st.ran(found, [0])
     assert (ended.tasks, ended.rows, ended.ran_s) == (1, 25.0, 0.06)
-    assert ended.by_executor == {"0": (1, 25.0)}
     there = st.executors(found)["0"]
     assert (there.tasks, there.busy_s) == (2, 0.08)  # another attempt's task is one as well
     failed = {**completed, "Stage Info": {**completed["Stage Info"], "Failure Reason": "x"}}

@@ -18,7 +18,7 @@ from sojourn.attached.progress import Batch
 from sojourn.cli.watch import watch
 from sojourn.errors import InputError
 
-DETAILS = "?details=true&taskStatus=RUNNING"
+DETAILS = "?details=false"
 T0_MS = 1_794_909_600_000  # 2026-11-17 10:00 UTC
 
 
@@ -50,9 +50,9 @@ class Jobs:
     def executors(self) -> Sequence[Mapping[str, Any]]:
         return [EXECUTOR]
 
-    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
+    def jobs(self, since: int = 0, group: str | None = None) -> Sequence[Mapping[str, Any]]:
         every = [*self.some, {**JOB, "jobId": 900, "description": "count at App.py"}]
-        return [job for job in every if job["jobId"] >= since]
+        return [j for j in every if j["jobId"] >= since and group in (None, j["jobGroup"])]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         self.asked.append(number)

@@ -17,6 +17,7 @@ from sojourn.units import format_rate
 POLICIES = ("model", "mended", "printed")
 _HEADROOM = 0.15  # of the longest latency, which a change leaves unused
 _DRAIN_PERIODS = 2  # in which what waits should be worked off
+_NEAR = 1.1  # times the shortest that there is, where none is short enough
 
 
 @dataclass(frozen=True)
@@ -171,13 +172,14 @@ def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:
     if found.executors is None:
         return found
     count, why = found.executors, found.why
-    if seen.batches is not None and count > (useful := useful_executors(seen)):
+    useful = useful_executors(seen)
+    if seen.until_s is None and useful is not None and count > useful:
         count, why = useful, f"{why}; more than {useful} would have no task"
     if wish.most is not None and count > wish.most:
         count, why = wish.most, f"{why}; {wish.most} are allowed{_misses(wish.most, seen, wish)}"
     if seen.until_s is not None:
         holds = math.ceil(seen.held / max(1, seen.slots))
-        if holds > count:
+        if holds and holds != count:
             count, why = holds, f"{why}; {holds} hold its tasks"
         if wish.max_latency_s is not None:
             why = f"{why}; batches tell nothing of max_latency in real-time mode"
@@ -201,10 +203,10 @@ def _misses(count: int, seen: Seen, wish: Wish) -> str:
     return ""
 
 
-def useful_executors(seen: Seen) -> int:
-    """Executors that have a task each, of the widest stage."""
-    tasks = seen.batches.tasks if seen.batches is not None else 1
-    return max(1, math.ceil(tasks / max(1, seen.slots)))
+def useful_executors(seen: Seen) -> int | None:
+    """Executors that have a task each, of the widest stage; None if that is not known."""
+    tasks = seen.batches.tasks if seen.batches is not None else seen.tasks
+    return math.ceil(tasks / max(1, seen.slots)) if tasks else None
 
 
 def _settled(found: Decision, seen: Seen, wish: Wish) -> Decision:
@@ -244,18 +246,24 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
         words = f"{words}, {format_rate(rates.waiting)} wait"
         if target_s is None:
             load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
-    most = useful_executors(seen)
+    most = useful_executors(seen) or 1
+    found: dict[int, float] = {}  # from executors that keep up to how long rows take
     for count in range(1, most + 1):
         steady = batches.steady(load, count * seen.slots)
         if steady is None or load > options.full * batches.capacity(count * seen.slots):
             continue
-        if target_s is None or _longest_s(seen, steady, load, count, options) <= target_s:
+        found[count] = _longest_s(seen, steady, load, count, options)
+        if target_s is None or found[count] <= target_s:
             told = f"batches of {steady.batch_s:.3g} s, rows take {steady.worst_s:.3g} s at most"
             return Decision(count, f"{words}: {told}", memory)
     limit = "" if target_s is None else f" within {wish.max_latency_s:.3g} s"
     why = f"{words}, which no number of executors carries{limit}"
     if batches.max_rows is not None:
         why = f"{why}; batches are limited to {format_rate(batches.max_rows)} rows"
+    if found:  # more would cost and help little
+        least_s = min(found.values())
+        count = next(n for n, longest_s in found.items() if longest_s <= _NEAR * least_s)
+        return Decision(count, f"{why}; with {count} they take {found[count]:.3g} s", memory)
     best = batches.capacity(most * seen.slots)
     count = next(n for n in range(1, most + 1) if batches.capacity(n * seen.slots) >= best)
     return Decision(count, why, memory)

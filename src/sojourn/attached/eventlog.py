@@ -39,9 +39,13 @@ class Logged:
             for of in self.there.values()
         ]
 
-    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
+    def jobs(self, since: int = 0, group: str | None = None) -> Sequence[Mapping[str, Any]]:
         """The last ones, but none of before that number."""
-        return [job for job in self.every.values() if job["jobId"] >= since]
+        return [
+            job
+            for job in self.every.values()
+            if job["jobId"] >= since and group in (None, job["jobGroup"])
+        ]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
         """The last attempt at it."""
@@ -104,8 +108,8 @@ class Logged:
             "numTasks": info["Number of Tasks"],
             "numCompleteTasks": 0,
             "executorRunTime": 0,
+            "firstTaskLaunchedTime": info.get("Submission Time"),
             "inputRecords": 0,
-            "executorSummary": {},
         }
         _forget(self.stages)
 
@@ -120,16 +124,13 @@ class Logged:
         stage = self.stages.get(event["Stage ID"])
         if stage is None or stage["attemptId"] != event["Stage Attempt ID"]:
             return
+        if stage["firstTaskLaunchedTime"] is None:
+            stage["firstTaskLaunchedTime"] = info["Launch Time"]
         stage["executorRunTime"] += metrics.get("Executor Run Time", 0)
         if not is_done:
             return
-        rows = (metrics.get("Input Metrics") or {}).get("Records Read", 0)
-        nothing = {"succeededTasks": 0, "inputRecords": 0}
-        by = stage["executorSummary"].setdefault(info["Executor ID"], nothing)
-        by["succeededTasks"] += 1
-        by["inputRecords"] += rows
         stage["numCompleteTasks"] += 1
-        stage["inputRecords"] += rows
+        stage["inputRecords"] += (metrics.get("Input Metrics") or {}).get("Records Read", 0)
 
     def _completed(self, info: Mapping[str, Any]) -> None:
         stage = self.stages.get(info["Stage ID"])

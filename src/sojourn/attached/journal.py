@@ -80,10 +80,12 @@ def read(path: Path) -> tuple[Header, Iterator[Period]]:
 def replay(
     periods: Iterator[Period], wish: Wish, **changes: Any
 ) -> Iterator[tuple[Period, Decision]]:
-    """Decide every period anew with some wishes changed, each time from what really happened."""
+    """Decide every period anew with some wishes changed, each time from what really happened.
+    Without changes, also from what was remembered, which a clock that is set back alters."""
     memory: Memory | None = None
     wish = replace(wish, **changes)
     for period in periods:
-        again = decided(period.seen, period.memory if memory is None else memory, wish)
+        known = memory if changes and memory is not None else period.memory
+        again = decided(period.seen, known, wish)
         memory = again.memory
         yield period, again

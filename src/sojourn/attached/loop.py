@@ -28,7 +28,7 @@ _log = logging.getLogger("sojourn")
 _PERIODS = 500  # remembered
 _COMES = 2  # periods after which an executor that was asked for is said not to come
 _LEAST_S = 1.0  # between two decisions, however pressing
-_ODD = 1.5  # times as long as the one before: a batch that says that more comes
+_ODD = 1.25  # times as long as the one before: a batch that says that more comes
 _WORDS = 300  # letters of an exception that are told
 _NO_DATA = "Waiting for data to arrive"  # so Spark says where a trigger found none
 _FAILURES = 5  # in a row, after which it lets go
@@ -89,6 +89,11 @@ def _id(spark: Any, query: Any) -> str | None:
     if query is not None:
         if not hasattr(query, "id") or not hasattr(query, "isActive"):
             raise InputError(f"query: must be what start() returned; got {query!r}")
+        if query.isActive and spark.streams.get(query.id) is None:
+            raise InputError(
+                f"query: must be one of the session that is given, which knows nothing of others; "
+                f"got {query.name or query.id}; give the session that started it"
+            )
         return str(query.id)
     active = spark.streams.active
     if len(active) > 1:
@@ -132,8 +137,11 @@ class Attached:
         self.memory = Memory()
         self.number = 0
         self.news: list[str] = []  # that a run has ended or begun, for the next period
+        self.run = ""  # whose trigger is known
         self.real_time = False
         self.trigger_s = 0.0
+        self.presses = False  # a batch calls for a decision before the period is over
+        self.fewer: int | None = None  # executors that are to stay, once no batch is at work
         self.leaving: set[str] = set()  # executors that were given back, until they are gone
         self.failures = 0
         self.asked: int | None = None
@@ -179,10 +187,12 @@ class Attached:
                         continue
                     if told is None:
                         return
-                    self._hear(told)
-                    if not self._presses():
+                    if not self._hear(told) or self.fewer is None:
                         continue
-                if not self._try():
+                    what: Callable[[], object] = self._reduce
+                else:
+                    what = self.tick
+                if not self._try(what):
                     return
         except Exception:  # noqa: BLE001  # the query goes on, whatever happens to us
             _log.exception("sojourn.attach has failed; the query goes on with its executors")
@@ -199,11 +209,11 @@ class Attached:
             self.memory = replace(self.memory, known=known, low_since_s=None, low_most=0)
             self.ticked_s = now_s
 
-    def _try(self) -> bool:
-        """Decide. What fails once may work the next time; it is told then. Returns False if Spark
-        was stopped."""
+    def _try(self, what: Callable[[], object]) -> bool:
+        """Decide, or do it. What fails once may work the next time; it is told then. Returns False
+        if Spark was stopped."""
         try:
-            self.tick()
+            what()
             self.failures = 0
         except Exception as error:
             if self._is_stopped():
@@ -231,34 +241,40 @@ class Attached:
         with self.decided:
             self.decided.notify_all()
 
-    def _hear(self, told: Heard) -> None:
-        """A batch of our query is done, it found no rows, or a run of it is over."""
+    def _hear(self, told: Heard) -> bool:
+        """A batch of our query is done, it found no rows, or a run of it is over. Returns whether
+        it was a batch."""
         if isinstance(told, Ended):
             if told.query == self.query:
                 how = f"failed, {_first_line(told.error)}" if told.error else "ended"
                 self.news.append(f"the query has {how}; its executors stay until it goes on")
-            return
+            return False
         if isinstance(told, Idle):
             if told.query == self.query:
                 self.observer.idle(told.run, told.time_s)
-            return
+            return False
         try:
             one = batch(told)
         except (KeyError, TypeError, ValueError) as error:
             self.news.append(f"a progress cannot be read, {type(error).__name__}: {error}")
-            return
+            return False
         if self.query is None:
             self.query = one.query
-        if one.query == self.query:
-            if self.observer.batches and self.observer.batches[-1].run != one.run:
-                self.news.append("the query goes on")
-            self.observer.add(one)
+        if one.query != self.query:
+            return False
+        if self.observer.batches and self.observer.batches[-1].run != one.run:
+            self.news.append("the query goes on")
+        self.observer.add(one)
+        self.presses = self.presses or self._is_pressing()
+        return True
 
     def _due_s(self) -> float:
         """When to decide next: after a period, or once for each batch as soon as rows that it left
-        for the next one have waited too long, or the next one takes oddly long. Only the model can
-        tell something from that; the others are asked once a period."""
+        for the next one have waited too long, or it took oddly long, or the next one does. Only the
+        model can tell something from that; the others are asked once a period."""
         due_s, batches = self.ticked_s + self.wish.options.period_s, self.observer.batches
+        if self.presses:
+            return min(due_s, self.ticked_s + _LEAST_S)
         if self.wish.policy != "model" or self.real_time or len(batches) < 2:
             return due_s
         last, limit_s = batches[-1], self.wish.max_latency_s
@@ -271,13 +287,11 @@ class Attached:
             return due_s
         return min(due_s, max(late_s, self.ticked_s + _LEAST_S))
 
-    def _presses(self) -> bool:
+    def _is_pressing(self) -> bool:
         """Whether a decision should not wait: rows take too long already, or a batch took oddly
         long. In real-time mode batches do not tell how long rows take."""
         batches = self.observer.batches
         if self.wish.policy != "model" or self.real_time or len(batches) < 2:
-            return False
-        if self.clock() - self.ticked_s < _LEAST_S:
             return False
         one, last = batches[-2], batches[-1]
         limit_s = self.wish.max_latency_s
@@ -287,7 +301,7 @@ class Attached:
     def tick(self) -> Period:
         """Look, decide, and have executors come or go."""
         now_s, before_s = self.clock(), self.ticked_s
-        self.ticked_s = now_s
+        self.ticked_s, self.presses = now_s, False
         while not self.heard.empty():
             told = self.heard.get()
             if told is not None:
@@ -295,11 +309,13 @@ class Attached:
         everyone = st.executors(self.status)
         self.leaving &= everyone.keys()  # these take no more tasks
         executors = {n: e for n, e in everyone.items() if n not in self.leaving}
-        kind, trigger_s = self._trigger()
-        self.trigger_s, until_s = trigger_s, None
-        self.real_time = kind == "RealTimeTrigger"
+        batches = self.observer.batches
+        if not batches or batches[-1].run != self.run:  # a run's trigger never changes
+            kind, self.trigger_s = self._trigger()
+            self.real_time = kind == "RealTimeTrigger"
+            self.run = batches[-1].run if batches and kind else ""
+        trigger_s, until_s = self.trigger_s, None
         if self.real_time:  # slots are held until then
-            batches = self.observer.batches
             until_s = trigger_s + (batches[-1].end_s if batches else now_s)
         self._note_come(executors)
         seen = self.observer.seen(now_s, before_s, executors, self.asked, trigger_s, until_s)
@@ -333,11 +349,13 @@ class Attached:
 
     @staticmethod
     def _newer(seen: Seen, at_work: Seen) -> Seen:
-        """The batch at work, if it shows that more comes than those before have shown."""
+        """The batch at work, if it shows that more comes than those before have shown, beyond their
+        noise."""
         assert seen.rates is not None
         if at_work.rates is None or not at_work.rates.is_sound:
             return seen
-        if at_work.rates.input <= max(seen.rates.input, seen.rates.latest or 0.0):
+        known = max(seen.rates.input, seen.rates.latest or 0.0) + seen.rates.noise
+        if at_work.rates.input <= known:
             return seen
         return at_work
 
@@ -377,8 +395,10 @@ class Attached:
             return "the query does not run", False
         status = java.status()
         words = status.message()
+        batches = self.observer.batches
+        is_new = not batches or java.runId().toString() != batches[-1].run
         no_rows = self.observer.idle_s is not None and not status.isTriggerActive()
-        return f"Spark says: {words}", no_rows or words == _NO_DATA
+        return f"Spark says: {words}", not is_new and (no_rows or words == _NO_DATA)
 
     def _trigger(self) -> tuple[str, float]:
         """The kind of trigger, and its time."""
@@ -392,8 +412,9 @@ class Attached:
         return kind, trigger.intervalMs() / 1e3 if kind == "ProcessingTimeTrigger" else 0.0
 
     def _apply(self, wanted: int, executors: Mapping[str, st.Executor]) -> tuple[bool, str]:
-        """Ask for executors, or let some go: the last that came first."""
-        have = len(executors)
+        """Ask for executors, or let some go: the last that came first. Between two stages of a
+        batch an executor without a task may have what the next one needs, so none goes then."""
+        have, self.fewer = len(executors), None
         if wanted > have:
             if wanted == self.asked:
                 return False, ""
@@ -405,6 +426,26 @@ class Attached:
         if wanted == have and self.asked in (None, wanted):
             self._note_asked(wanted)
             return False, ""
+        if wanted < have and not self.real_time and self._is_at_work():
+            self.fewer = wanted
+            return False, f"{have - wanted} will go once the batch at work is done"
+        return self._give_back(wanted, executors)
+
+    def _reduce(self) -> None:
+        """Right after a batch, those go that were to go."""
+        wanted, self.fewer = self.fewer, None
+        everyone = st.executors(self.status)
+        executors = {n: e for n, e in everyone.items() if n not in self.leaving}
+        if wanted is not None and wanted < len(executors):
+            self.news.append(self._give_back(wanted, executors)[1])
+
+    def _is_at_work(self) -> bool:
+        java = self._java()
+        return java is not None and bool(java.status().isTriggerActive())
+
+    def _give_back(self, wanted: int, executors: Mapping[str, st.Executor]) -> tuple[bool, str]:
+        """Have so many stay, of which none is still to come."""
+        have = len(executors)
         if not self.scaling.ask(wanted):  # else others would replace those that go
             return False, _REFUSED
         self._note_asked(wanted)

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 from sojourn.attached import status as st
 from sojourn.attached.progress import Batch, limit
-from sojourn.attached.seen import Seen, as_ran, done_by, jobs_of, rated
+from sojourn.attached.seen import Seen, as_ran, jobs_of, rated
 from sojourn.provisioning.rates import Rates
 from sojourn.queueing.batches import Batches, Ran, fitted
 
 _BATCHES = 500  # remembered
 _RAN = 50  # batches that the model is fitted to
-_LOOKED_AT = 10  # batches of a period whose stages are looked at
-_BY_ROWS = 0.1  # of a batch's time: if its rows take less, how long it takes says nothing of them
+_LOOKED_AT, _ENOUGH = 10, 3  # batches of a period whose stages are looked at; once ten are known
+_BY_ROWS = 0.1  # of a stage's time: if its rows take less, how long it takes says nothing of them
+_TOLD = 2  # tasks that are done, before others are taken to be like them
 _LEAST_S = 0.1  # in which what a batch at work has may have come
 
 
@@ -31,6 +32,9 @@ class Observer:
         self.looked = -1  # the last batch whose stages were looked at
         self.later = 0  # jobs of later batches have at least this number
         self.before: dict[str, st.Executor] = {}
+        self.tasks = self.slots = 0  # of the last batch: of its widest stage, and of all together
+        self.is_quiet = False  # the last period had no batch
+        self.is_odd = False  # or had some that tell nothing
         self.changed_s = 0.0  # when executors were last seen to have come or gone
         self.quiet_s: float | None = None  # since when no batch was done
         self.idle_s: float | None = None  # when a trigger last found no rows, since then
@@ -41,7 +45,7 @@ class Observer:
         if self.batches and self.batches[-1].run != one.run:
             self.batches.clear()
             self.ran.clear()
-            self.looked, self.fresh = -1, 0
+            self.looked, self.fresh, self.tasks, self.slots = -1, 0, 0, 0
         self.batches.append(one)
         self.is_first = self.idle_s is not None
         self.fresh = 0 if self.is_first else self.fresh + 1
@@ -80,56 +84,63 @@ class Observer:
         if self.quiet_s is None:
             self.quiet_s = since_s
         recent = list(self.batches)[-1 - self.fresh :] if self.fresh else []
-        self.fresh = 0
+        self.is_quiet = not recent and not self.is_first
+        self.fresh, self.is_odd = 0, False
         if self.is_first:
             self.is_first = False
+            self._look([self.batches[-1]], executors)
             return replace(here, why="only one batch is done since rows come again")
         if not recent:
             return replace(here, why=f"no batch was done for {now_s - self.quiet_s:.0f} s")
         if not executors:
             return replace(here, why="there is no executor")
-        stages = self._look(recent, executors)
-        rates, why, reported = rated(recent, done_by(stages), executors, before, (since_s, now_s))
+        self._look(recent, executors)
+        rates, why, reported = rated(recent, executors, before, (since_s, now_s), trigger_s)
+        self.is_odd = rates is None
+        here = replace(here, rates=rates, why=why, reported=reported, tasks=self.tasks)
         if until_s is not None:
-            here = replace(here, held=max(here.held, self._takes(recent[-1])))
-        model = None if until_s is not None else self._fitted(trigger_s)
-        return replace(here, rates=rates, why=why, batches=model, reported=reported)
+            return replace(here, held=max(here.held, self.slots))
+        return replace(here, batches=self._fitted(trigger_s))
 
     def at_work(self, seen: Seen, trigger_s: float) -> Seen:
-        """What a batch shows that is at work, while tasks of it wait for slots. The others have
-        at least as many rows as take until now, and those that wait as many each, once a task is
-        done: before, all may be stuck. All came while the batch before was processed, or since, but
-        after a trigger without rows. If executors came or went meanwhile, nothing can be told, nor
-        if rows are little of what batches take: then time says nothing of rows."""
-        if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
+        """What a batch shows that is at work, while tasks of the stage that runs wait for slots.
+        Those that have a slot, or had one, have at least as many rows as the stage took until now
+        for, and those that wait as many each, once some are done: before, all may be stuck. All
+        came while the batch before was processed, or since, but after a trigger without rows. If
+        executors came or went meanwhile, nothing can be told, nor if rows are little of what the
+        stage takes: then time says nothing of rows."""
+        if self.is_odd or len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
         last, model = self.batches[-1], self._fitted(trigger_s)
+        if model is None:
+            return seen
         found = st.under_way(self.status, last.run, last.end_s, self.later)
-        if model is None or found is None or self.changed_s > found.begun_s:
+        if found is None or self.changed_s > found.begun_s or found.place >= len(model.stages):
             return seen
         slots = seen.executors * seen.slots
-        wait = found.waiting(slots)
-        if not wait:
+        wait, stage = found.waiting(slots), model.stages[found.place]
+        rows_s = stage.row_s * max(one.rows for one in self.batches)
+        if not wait or rows_s < _BY_ROWS * (rows_s + stage.task_s * stage.tasks):
             return seen
-        model = model.of_tasks(found.tasks)
-        lasts_s = seen.time_s - found.begun_s
-        usual = max(one.rows for one in self.batches)
-        whole_s = model.batch_s(usual, slots)
-        if whole_s - model.batch_s(0.0, slots) < _BY_ROWS * whole_s:
-            return seen
-        done = model.rows_in(lasts_s, slots)
-        waiting = done * wait / (found.tasks - wait) if found.done else 0.0
+        had = found.done + found.running(slots)
+        took_s = (seen.time_s - found.stage_s) * slots - had * stage.task_s
+        rows = max(0.0, took_s) / stage.row_s
+        waiting = rows * wait / had if found.done >= _TOLD else 0.0
         since_s = max(last.time_s, self.idle_s or 0.0)
-        rate = (done + waiting) / max(_LEAST_S, found.begun_s - since_s)
+        rate = (rows + waiting) / max(_LEAST_S, found.begun_s - since_s)
         each = (rate / seen.executors,) * seen.executors
+        lasts_s = seen.time_s - found.begun_s
         why = f"a batch is at work for {lasts_s:.0f} s, and {wait} of its tasks wait"
         rates = Rates(seen.time_s, rate, each, waiting=waiting)
+        model = model.of_tasks(found.tasks)
         return replace(seen, rates=rates, batches=model, why=why, at_least=True)
 
     def silent(self, seen: Seen, trigger_s: float) -> Seen:
-        """A period in which no rows came, if the query is known well enough to say that none will
-        wait."""
-        if len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
+        """A period in which no rows came and no batch was done, if the query is known well enough
+        to say that none will wait."""
+        if not self.is_quiet or len(self.batches) < 2 or not seen.executors:
+            return seen
+        if seen.until_s is not None:
             return seen
         rates = Rates(seen.time_s, 0.0, (0.0,) * seen.executors)
         return replace(seen, rates=rates, batches=self._fitted(trigger_s))
@@ -139,31 +150,26 @@ class Observer:
         model = fitted(self.ran, trigger_s)
         return None if model is None else replace(model, max_rows=limit(self.batches))
 
-    def _takes(self, one: Batch) -> int:
-        """Slots that a batch in real-time mode takes: its stages run at the same time. Between two
-        batches no task runs, and yet the next needs as many."""
-        return sum(stage.tasks for stage in self._stages(one, st.jobs(self.status, one.run)))
-
     def _stages(self, one: Batch, jobs: Sequence[st.Job]) -> list[st.StageRan]:
         numbers = sorted({s for job in jobs_of(one, jobs) for s in job.stages})
         return st.ran(self.status, numbers)
 
-    def _look(
-        self, recent: Sequence[Batch], executors: Mapping[str, st.Executor]
-    ) -> list[st.StageRan]:
-        """Stages of the last batches. Those that ran while executors came or went say nothing about
-        how long batches take."""
+    def _look(self, recent: Sequence[Batch], executors: Mapping[str, st.Executor]) -> None:
+        """Look at the stages of the last batches. Those that ran while executors came or went say
+        nothing about how long batches take."""
         slots = sum(e.slots for e in executors.values())
         fresh = [one for one in recent if one.number > self.looked and one.rows > 0]
-        jobs = st.jobs(self.status, recent[-1].run, self.later) if fresh else []
-        found: list[st.StageRan] = []
-        for one in fresh[-_LOOKED_AT:]:
+        if not fresh:
+            return
+        jobs = st.jobs(self.status, fresh[-1].run, self.later)
+        count = _LOOKED_AT if len(self.ran) < _LOOKED_AT else _ENOUGH
+        for one in fresh[-count:]:
             stages = self._stages(one, jobs)
-            found.extend(stages)
+            if stages:
+                self.tasks = max(stage.tasks for stage in stages)
+                self.slots = sum(stage.tasks for stage in stages)
             if one.time_s >= self.changed_s and stages:
                 self.ran.append(as_ran(one, stages, slots))
-        if fresh:
-            self.looked = fresh[-1].number
-            done = [job.number for one in fresh for job in jobs_of(one, jobs)]
-            self.later = max(done, default=self.later - 1) + 1
-        return found
+        self.looked = fresh[-1].number
+        done = [job.number for one in fresh for job in jobs_of(one, jobs)]
+        self.later = max(done, default=self.later - 1) + 1

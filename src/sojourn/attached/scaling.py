@@ -102,31 +102,28 @@ class DriverStatus:
             for one in _each(found)
         ]
 
-    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
+    def jobs(self, since: int = 0, group: str | None = None) -> Sequence[Mapping[str, Any]]:
         """The last ones, but none of before that number. Spark remembers a thousand."""
         newest = self.store.store().view(self.job).reverse().last(since).max(_JOBS)
-        return [_job(one.info()) for one in _each(newest.iterator())]
+        every = (_job(one.info(), group) for one in _each(newest.iterator()))
+        return [job for job in every if job is not None]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
-        """The last attempt at it, with what executors did."""
+        """The last attempt at it."""
         attempts = self.store.stageData(number, False, self.none, False, self.quantiles)
         if attempts.isEmpty():
             return None
         found = attempts.last()
-        by = self.store.executorSummary(number, found.attemptId()).iterator()
+        status = found.status().toString()
         return {
-            "status": found.status().toString(),
+            "status": status,
             "numTasks": found.numTasks(),
             "numCompleteTasks": found.numCompleteTasks(),
             "executorRunTime": found.executorRunTime(),
             "inputRecords": found.inputRecords(),
-            "executorSummary": {
-                one._1(): {
-                    "succeededTasks": one._2().succeededTasks(),
-                    "inputRecords": one._2().inputRecords(),
-                }
-                for one in _each(by)
-            },
+            "firstTaskLaunchedTime": (
+                _moment(found.firstTaskLaunchedTime()) if status == "ACTIVE" else None
+            ),
         }
 
 
@@ -135,13 +132,21 @@ def _each(iterator: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def _job(of: Any) -> dict[str, Any]:
-    moments = [of.submissionTime(), of.completionTime()]
-    begun, ended = (at.get().getTime() if at.isDefined() else None for at in moments)
+def _job(of: Any, group: str | None) -> dict[str, Any] | None:
+    """A job, if it is of that group, or of any."""
+    in_group = of.jobGroup()
+    name = in_group.get() if in_group.isDefined() else None
+    if group not in (None, name):
+        return None
     return {
         "jobId": of.jobId(),
-        "jobGroup": of.jobGroup().get() if of.jobGroup().isDefined() else None,
-        "submissionTime": begun,
-        "completionTime": ended,
+        "jobGroup": name,
+        "submissionTime": _moment(of.submissionTime()),
+        "completionTime": _moment(of.completionTime()),
         "stageIds": [int(number) for number in of.stageIds().mkString(" ").split()],
     }
+
+
+def _moment(at: Any) -> int | None:
+    """What Scala may have, as milliseconds."""
+    return at.get().getTime() if at.isDefined() else None

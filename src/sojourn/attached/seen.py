@@ -22,7 +22,8 @@ class Seen:
     In real-time mode, `until_s` is when the batch under way ends. What changes takes effect only
     then, and `held` slots are what a batch takes, all at once. `at_least` tells that no batch was
     done, and that the input rate is only what a batch at work shows: that much came, or more.
-    `start_s` is how long the last executors took to come that were asked for, if some were."""
+    `tasks` are those of the widest stage that was seen. `start_s` is how long the last executors
+    took to come that were asked for, if some were."""
 
     time_s: float
     executors: int
@@ -37,18 +38,19 @@ class Seen:
     at_least: bool = False
     start_s: float = 0.0
     run: str = ""
+    tasks: int = 0
 
 
 def rated(
     recent: Sequence[Batch],
-    shares: Mapping[str, float],
     executors: Mapping[str, Executor],
     before: Mapping[str, Executor],
     period: tuple[float, float],
+    trigger_s: float = 0.0,
 ) -> tuple[Rates | None, str, bool]:
-    """Rates of a period, from when to when, with these batches, of which executors did these
-    shares. Those that were there `before` tell what one can do. Nothing if that cannot be told,
-    with the reason."""
+    """Rates of a period, from when to when, with these batches. Executors did shares of them by the
+    tasks that they have finished. Those that were there `before` tell what one can do. Nothing if
+    that cannot be told, with the reason."""
     found = coming(recent)
     if isinstance(found, str):
         return None, found, False
@@ -60,9 +62,12 @@ def rated(
     first, last = recent[0], recent[-1]
     passed_s = last.time_s - first.time_s
     done = math.fsum(one.rows for one in recent[:-1]) / passed_s
-    known = math.fsum(shares.get(name, 0.0) for name in executors)
-    each = {n: shares.get(n, 0.0) / known if known else 1 / len(executors) for n in executors}
-    whole = math.fsum(shares.get(n, 0.0) if known else each[n] for n in stayed) / len(stayed)
+    tasks = {n: e.tasks - (before[n].tasks if n in before else 0) for n, e in executors.items()}
+    known = sum(tasks.values())
+    each = {n: tasks[n] / known if known else 1 / len(executors) for n in executors}
+    gone = len(before.keys() - executors.keys())
+    share = math.fsum(each[n] for n in stayed) / len(stayed)
+    whole = share / (1 + gone * share)  # one that has gone did as much as those that stayed
     busy_s = math.fsum(executors[n].busy_s - before[n].busy_s for n in stayed)
     slots_s = sum(executors[n].slots for n in stayed) * (period[1] - period[0])
     idle = min(1.0, max(0.0, 1 - busy_s / slots_s)) if slots_s > 0 else None
@@ -74,12 +79,18 @@ def rated(
         machine=done * whole,
         noise=_noise(recent, found.rate),
         waiting=found.waiting,
-        growth=max(0.0, found.growth),
+        growth=0.0 if _keeps_up(last, found, trigger_s) else max(0.0, found.growth),
         latency_s=latency_s,
         idle=idle,
         latest=_risen(recent, found),
     )
     return rates, "", found.reported
+
+
+def _keeps_up(last: Batch, found: Coming, trigger_s: float) -> bool:
+    """Whether the last batch waited for its trigger and left nothing behind: batches that grow only
+    show that more comes."""
+    return last.took_s <= trigger_s and found.waiting <= 0
 
 
 def _pairs(batches: Sequence[Batch]) -> list[tuple[Batch, Batch]]:
@@ -106,20 +117,6 @@ def _noise(batches: Sequence[Batch], rate: float) -> float:
     if len(rates) < 3:
         return 0.1 * rate
     return min(half_width(rates), rate)
-
-
-def done_by(stages: Sequence[StageRan]) -> dict[str, float]:
-    """What executors did of these stages: of rows that were read, or of tasks where none says how
-    many that were."""
-    rows: dict[str, float] = {}
-    tasks: dict[str, float] = {}
-    for stage in stages:
-        for name, (count, read) in stage.by_executor.items():
-            rows[name] = rows.get(name, 0.0) + read
-            tasks[name] = tasks.get(name, 0.0) + count
-    found = rows if any(rows.values()) else tasks
-    total = math.fsum(found.values())
-    return {name: of / total for name, of in found.items()} if total else {}
 
 
 def jobs_of(one: Batch, jobs: Sequence[Job]) -> list[Job]:

@@ -43,14 +43,13 @@ class Job:
 
 @dataclass(frozen=True)
 class StageRan:
-    """A stage that is done: its tasks, how long all of them together took, the rows that it read,
-    and the same by executor."""
+    """A stage that is done: its tasks, how long all of them together took, and the rows that it
+    read."""
 
     number: int
     tasks: int
     ran_s: float
     rows: float
-    by_executor: Mapping[str, tuple[int, float]]  # tasks and rows
 
 
 class Status(Protocol):
@@ -59,11 +58,11 @@ class Status(Protocol):
     def executors(self) -> Sequence[Mapping[str, Any]]:
         """Those that are there."""
 
-    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
-        """The last ones, but none of before that number."""
+    def jobs(self, since: int = 0, group: str | None = None) -> Sequence[Mapping[str, Any]]:
+        """The last ones, but none of before that number; those of a group, if one is named."""
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
-        """One of them, with what it did by executor; None if Spark has forgotten it."""
+        """The last attempt at a stage; None if Spark has forgotten it."""
 
 
 def executors(status: Status) -> dict[str, Executor]:
@@ -86,12 +85,11 @@ def executors(status: Status) -> dict[str, Executor]:
 def jobs(status: Status, group: str, since: int = 0) -> list[Job]:
     """Those of a run of a query, the oldest first, but none of before that number."""
     found = []
-    for of in status.jobs(since):
-        if of.get("jobGroup") == group:
-            begun = seconds(of.get("submissionTime"))
-            ended = seconds(of.get("completionTime"))
-            stages = tuple(sorted(of["stageIds"]))
-            found.append(Job(int(of["jobId"]), group, begun or 0.0, ended, stages))
+    for of in status.jobs(since, group):
+        begun = seconds(of.get("submissionTime"))
+        ended = seconds(of.get("completionTime"))
+        stages = tuple(sorted(of["stageIds"]))
+        found.append(Job(int(of["jobId"]), group, begun or 0.0, ended, stages))
     return sorted(found, key=lambda job: job.number)
 
 
@@ -102,17 +100,12 @@ def ran(status: Status, numbers: Iterable[int]) -> list[StageRan]:
         of = status.stage(number)
         if of is None or of.get("status") != "COMPLETE":
             continue
-        summary = of.get("executorSummary") or {}
         found.append(
             StageRan(
                 number,
                 int(of["numCompleteTasks"]),
                 of["executorRunTime"] / 1e3,
                 float(of.get("inputRecords", 0)),
-                {
-                    name: (int(one["succeededTasks"]), float(one.get("inputRecords", 0)))
-                    for name, one in summary.items()
-                },
             )
         )
     return found
@@ -120,31 +113,42 @@ def ran(status: Status, numbers: Iterable[int]) -> list[StageRan]:
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A batch at work: when its first job began, tasks of the stages that run now, and how many of
-    them are done. How many run, Spark tells late: it is as many as there are slots."""
+    """A batch at work: when its first job began, how many of its stages are done, when the first
+    task of the one that runs began, its tasks, and how many of them are done. How many run, Spark
+    tells late: it is as many as there are slots."""
 
     begun_s: float
+    place: int
+    stage_s: float
     tasks: int
     done: int
 
+    def running(self, slots: int) -> int:
+        """Tasks that have a slot."""
+        return min(slots, self.tasks - self.done)
+
     def waiting(self, slots: int) -> int:
         """Tasks that wait for a slot."""
-        return max(0, self.tasks - self.done - slots)
+        return self.tasks - self.done - self.running(slots)
 
 
 def under_way(status: Status, group: str, since_s: float, since: int = 0) -> UnderWay | None:
     """The batch of a run that began after some time and is at work, none of whose jobs has a number
-    before that; None if no job of it runs."""
+    before that; None if no job of it runs, or if not just one of its stages does: those that run
+    beside each other share slots."""
     some = [job for job in jobs(status, group, since) if job.begun_s >= since_s]
     if not some or some[-1].ended_s is not None:
         return None
-    tasks = done = 0
-    for number in some[-1].stages:
-        of = status.stage(number)
-        if of is not None and of.get("status") == "ACTIVE":
-            tasks += int(of["numTasks"])
-            done += int(of["numCompleteTasks"])
-    return UnderWay(some[0].begun_s, tasks, done)
+    numbers = sorted({number for job in some for number in job.stages})
+    every = [of for of in map(status.stage, numbers) if of is not None]
+    active = [of for of in every if of.get("status") == "ACTIVE"]
+    if len(active) != 1 or (began_s := seconds(active[0].get("firstTaskLaunchedTime"))) is None:
+        return None
+    (of,) = active
+    place = sum(one.get("status") == "COMPLETE" for one in every)
+    return UnderWay(
+        some[0].begun_s, place, began_s, int(of["numTasks"]), int(of["numCompleteTasks"])
+    )
 
 
 def seconds(moment: Any) -> float | None:
@@ -177,17 +181,20 @@ class Rest:
         """Those that are there."""
         return list(self._get(f"/{self.application}/executors"))
 
-    def jobs(self, since: int = 0) -> Sequence[Mapping[str, Any]]:
+    def jobs(self, since: int = 0, group: str | None = None) -> Sequence[Mapping[str, Any]]:
         """The last ones, but none of before that number."""
-        return [job for job in self._get(f"/{self.application}/jobs") if job["jobId"] >= since]
+        return [
+            job
+            for job in self._get(f"/{self.application}/jobs")
+            if job["jobId"] >= since and group in (None, job.get("jobGroup"))
+        ]
 
     def stage(self, number: int) -> Mapping[str, Any] | None:
-        """The last attempt at it. What executors did comes with details, of which there would be
-        one for every task: only those that run are asked for."""
+        """The last attempt at it."""
         if number in self.done:
             return self.done[number]
         path = f"/{self.application}/stages/{number}"
-        found = self._get(f"{path}?details=true&taskStatus=RUNNING", or_none=True)
+        found = self._get(f"{path}?details=false", or_none=True)
         if not found:
             return None
         stage: Mapping[str, Any] = found[-1]
