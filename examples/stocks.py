@@ -12,8 +12,7 @@ With --shed-after, trades that are so many seconds late are shed. What was kept 
 so that the maxima can be held against it.
 
 With --plain, the same as a Structured Streaming query on a local Spark, or on that of --master; on
-a cluster, `sojourn.attach` can look after such a query. Trades are made up: 1000 symbols, and
-prices that wander.
+a cluster, `sojourn.attach` can look after such a query. Trades of 1000 symbols are made up.
 """
 
 import argparse

@@ -135,9 +135,20 @@ class Driver:
 
     def await_executors(self, count: int) -> None:
         """Until so many are there."""
-        deadline = time.monotonic() + _WAIT_S
-        while len(st.executors(DriverStatus(self.spark))) < count:
-            assert time.monotonic() < deadline, f"not {count} executors"
+        self._await(lambda there: len(there) >= count, f"{count} executors")
+
+    def await_busy(self, count: int) -> None:
+        """Until so many are there, all of them with a task."""
+        self._await(
+            lambda there: len(there) == count and all(e.running for e in there.values()),
+            f"{count} busy executors",
+        )
+
+    def _await(self, are: Callable[[dict[str, st.Executor]], bool], what: str) -> None:
+        """Spark tells nobody when executors come and go."""
+        deadline, status = time.monotonic() + _WAIT_S, DriverStatus(self.spark)
+        while not are(there := st.executors(status)):
+            assert time.monotonic() < deadline, f"not {what}: {there}"
             time.sleep(0.1)
 
     def clear(self) -> None:

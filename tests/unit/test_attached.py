@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sojourn.attached import journal
+from sojourn.attached import journal, loop
 from sojourn.attached import status as st
 from sojourn.attached.decide import Memory, Wish, decided, wished
 from sojourn.attached.listener import Ended, Idle
@@ -1225,3 +1225,65 @@ def test_the_end_of_a_run_is_in_the_journal_once(tmp_path: Path) -> None:
     assert "the query has ended; its executors stay" in found.tick().note
     clock.now_s += 6
     assert "ended" not in found.tick().note
+
+
+# who is refused
+
+
+class Conf:
+    def __init__(self, **of: str) -> None:
+        self.of = of
+
+    def get(self, key: str, default: str) -> str:
+        return self.of.get(key.replace(".", "_"), default)
+
+
+def session(
+    master: str = "spark://here:7077", active: Sequence[Any] = (), **conf: str
+) -> SimpleNamespace:
+    context = SimpleNamespace(
+        master=master, applicationId=f"app-{master}", getConf=lambda: Conf(**conf)
+    )
+    streams = SimpleNamespace(
+        active=list(active), get=lambda of: next((q for q in active if q.id == of), None)
+    )
+    return SimpleNamespace(_jsc=None, _jvm=None, sparkContext=context, streams=streams)
+
+
+def query(name: str) -> SimpleNamespace:
+    return SimpleNamespace(id=name, name=name, isActive=True)
+
+
+@pytest.mark.parametrize(
+    ("spark", "given", "message"),
+    [
+        (SimpleNamespace(), None, "got one of Spark Connect; call it in the program that starts"),
+        (session("local[2]"), None, "got master 'local[2]', which has none; use spark://"),
+        (
+            session(spark_dynamicAllocation_enabled="true"),
+            None,
+            "got spark.dynamicAllocation.enabled=true; set it to false",
+        ),
+        (
+            session(active=[query("one"), query("two")]),
+            None,
+            "must be given where several run, as they share executors; there are one, two",
+        ),
+        (session(), "one", "query: must be what start() returned; got 'one'"),
+        (session(active=[query("one")]), query("other"), "got other; give the session that"),
+    ],
+)
+def test_who_cannot_be_looked_after_is_refused_with_the_reason(
+    spark: Any, given: Any, message: str
+) -> None:
+    with pytest.raises(InputError) as refused:
+        loop.attach(spark, given)
+    assert message in str(refused.value)
+
+
+def test_a_second_query_of_an_application_is_refused(tmp_path: Path) -> None:
+    found, *_ = attached(tmp_path)
+    spark = session("spark://second:7077")
+    loop._ATTACHED["app-spark://second:7077"] = found
+    with pytest.raises(InputError, match="got a second one beside query; stop that first"):
+        loop.attach(spark)

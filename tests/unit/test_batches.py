@@ -117,4 +117,3 @@ def test_a_limit_on_batches_bounds_what_is_carried_and_how_soon() -> None:
     assert limited.work_s(800, 8) == limited.batch_s(800, 8)
     assert limited.work_s(2000, 8) == pytest.approx(2 * 1.0 + limited.batch_s(400, 8))
     assert QUERY.work_s(2000, 8) == QUERY.batch_s(2000, 8)
-    assert limited.rows_in(0.36, 8) == pytest.approx(800)

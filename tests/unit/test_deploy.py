@@ -50,5 +50,6 @@ def test_documents_name_one_another() -> None:
 
 
 def test_the_entrance_is_a_script_that_the_shell_can_read() -> None:
-    subprocess.run(["bash", "-n", str(HERE / "entrypoint.sh")], check=True)
-    assert (HERE / "entrypoint.sh").stat().st_mode & 0o100
+    for name in ("entrypoint.sh", "decom.sh"):
+        subprocess.run(["bash", "-n", str(HERE / name)], check=True)
+        assert (HERE / name).stat().st_mode & 0o100

@@ -43,11 +43,6 @@ class Steady:
     rows: float
 
     @property
-    def mean_s(self) -> float:
-        """From when a row comes to when its batch is done, on average."""
-        return self.cycle_s / 2 + self.batch_s
-
-    @property
     def worst_s(self) -> float:
         """The same, of a row that just missed a batch."""
         return self.cycle_s + self.batch_s
@@ -71,10 +66,6 @@ class Batches:
     def batch_s(self, rows: float, slots: int) -> float:
         """How long a batch takes."""
         return self.overhead_s + math.fsum(stage.takes_s(rows, slots) for stage in self.stages)
-
-    def rows_in(self, seconds: float, slots: int) -> float:
-        """Rows of a batch that takes so long."""
-        return max(0.0, seconds - self.batch_s(0.0, slots)) * self._speed(slots)
 
     def work_s(self, rows: float, slots: int) -> float:
         """How long so many rows take, in as many batches as that needs."""

@@ -45,7 +45,7 @@ def _tick(header: Header, period: Period, first_s: float, starts: int) -> shown.
     if decision.executors is None:
         action = "hold" if rates is not None else "not ready"
     else:
-        action = "add" if wanted > seen.executors else "remove" if acts else "hold"
+        action = "hold" if not acts else "add" if wanted > seen.executors else "remove"
     latency_s = None if rates is None else rates.latency_s
     busy = 0.0 if rates is None or rates.idle is None else 1 - rates.idle
     load = None if rates is None else rates.input
