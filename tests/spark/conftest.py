@@ -95,6 +95,12 @@ def results(directory: Path) -> list[Any]:
     return found
 
 
+def await_processors(running: Running, **wanted: int) -> None:
+    """Return when operators and sources have so many."""
+    while wanted.items() - running.allocation().items():
+        assert running.await_commit(60)
+
+
 def await_results(running: Running, directory: Path, count: int = 1) -> None:
     """Return when a JSONL sink has published so many; commits show them."""
     while len(results(directory)) < count:

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import await_results, results
+from conftest import await_processors, await_results, results
 from pyspark.sql import SparkSession
 from victims import worker
 
@@ -82,12 +82,11 @@ def test_readers_come_and_go_while_it_runs(spark: SparkSession, tmp_path: Path) 
     out = tmp_path / "out"
     settings = {"commit": 0.5}
     with sj.start(topology(tmp_path, 1, 250), spark=spark, settings=settings) as running:
-        assert running.allocation()["lines"] == 1
+        await_processors(running, lines=1)
         for readers in (3, 2):
             before = len(results(out))
             running.resize({"lines": readers})
-            while running.allocation()["lines"] != readers:
-                assert running.await_commit(60)
+            await_processors(running, lines=readers)
             await_results(running, out, before + 1)
         with pytest.raises(sj.InputError, match="needs from 1 to 5 processes"):
             running.resize({"lines": 6})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import await_exit, results
+from conftest import await_exit, await_processors, results
 from pyspark.sql import SparkSession
 from victims import executor, worker
 
@@ -115,8 +115,7 @@ def test_tuples_that_wait_elsewhere_share_a_worker(spark: SparkSession, tmp_path
     found = t.operator("fetch", fetch, numbers, concurrency=10, processors=12)
     t.sink("out", sj.sinks.jsonl(tmp_path / "out"), found)
     with sj.start(t, spark=spark, settings={"commit": 0.5}) as running:
-        assert running.await_commit(30)
-        assert running.allocation() == {"fetch": 12}
+        await_processors(running, fetch=12)
         pid = worker(running, "fetch")
         os.kill(pid, signal.SIGKILL)
         await_exit(pid)
