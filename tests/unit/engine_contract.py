@@ -63,6 +63,7 @@ def check(engine: Engine, let_pass: Callable[[float], object], virtual: bool = F
     assert SERVICE_S <= samples.sojourn.p50_s <= samples.sojourn.p99_s <= samples.sojourn.max_s
     assert engine.allocation() == {"work": 2}
     engine.resize({"work": 5})
+    let_pass(2.0)
     assert comes(engine, let_pass, 5)
     peeked = engine.samples(peek=True)
     assert peeked.sojourn is None
