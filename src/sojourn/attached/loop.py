@@ -28,7 +28,7 @@ _log = logging.getLogger("sojourn")
 _PERIODS = 500  # remembered
 _COMES = 2  # periods after which an executor that was asked for is said not to come
 _LEAST_S = 1.0  # between two decisions, however pressing
-_ODD = 1.25  # times as long as the one before: a batch that says that more comes
+_ODD, _USUAL = 1.25, 3  # times as long as the longest of so many before: more comes
 _WORDS = 300  # letters of an exception that are told
 _NO_DATA = "Waiting for data to arrive"  # so Spark says where a trigger found none
 _FAILURES = 5  # in a row, after which it lets go
@@ -280,7 +280,8 @@ class Attached:
         last, limit_s = batches[-1], self.wish.max_latency_s
         if self.observer.idle_s is not None:
             return due_s
-        late_s = max(last.end_s, last.time_s + self.trigger_s) + _ODD * last.took_s
+        usual_s = max(one.took_s for one in list(batches)[-_USUAL:])
+        late_s = max(last.end_s, last.time_s + self.trigger_s) + _ODD * usual_s
         if limit_s is not None:
             late_s = min(late_s, last.time_s + limit_s)
         if self.ticked_s >= late_s:
@@ -293,10 +294,10 @@ class Attached:
         batches = self.observer.batches
         if self.wish.policy != "model" or self.real_time or len(batches) < 2:
             return False
-        one, last = batches[-2], batches[-1]
+        *before, last = list(batches)[-1 - _USUAL :]
         limit_s = self.wish.max_latency_s
-        is_late = limit_s is not None and last.end_s - one.time_s > limit_s
-        return is_late or last.took_s > _ODD * one.took_s
+        is_late = limit_s is not None and last.end_s - before[-1].time_s > limit_s
+        return is_late or last.took_s > _ODD * max(one.took_s for one in before)
 
     def tick(self) -> Period:
         """Look, decide, and have executors come or go."""

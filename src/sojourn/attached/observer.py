@@ -17,6 +17,7 @@ _RAN = 50  # batches that the model is fitted to
 _LOOKED_AT, _ENOUGH = 10, 3  # batches of a period whose stages are looked at; once ten are known
 _BY_ROWS = 0.1  # of a stage's time: if its rows take less, how long it takes says nothing of them
 _TOLD = 2  # tasks that are done, before others are taken to be like them
+_SOON = 0.5  # of the time of the batch before, in which one at work tells nothing yet
 _LEAST_S = 0.1  # in which what a batch at work has may have come
 
 
@@ -108,10 +109,13 @@ class Observer:
         for, and those that wait as many each, once some are done: before, all may be stuck. All
         came while the batch before was processed, or since, but after a trigger without rows. If
         executors came or went meanwhile, nothing can be told, nor if rows are little of what the
-        stage takes: then time says nothing of rows."""
+        stage takes: then time says nothing of rows. Nor is one looked at that has just begun."""
         if self.is_odd or len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
-        last, model = self.batches[-1], self._fitted(trigger_s)
+        last = self.batches[-1]
+        if seen.time_s < max(last.end_s, last.time_s + trigger_s) + _SOON * last.took_s:
+            return seen
+        model = self._fitted(trigger_s)
         if model is None:
             return seen
         found = st.under_way(self.status, last.run, last.end_s, self.later)
