@@ -76,8 +76,8 @@ class DriverScaling:
 
 class DriverStatus:
     """Spark's status store, in the driver. Answers are as of the REST API, with the fields that
-    somebody reads: each costs a call of 0.1 ms, and to write whole answers as JSON, as the REST API
-    does, costs more, most of all the first time."""
+    somebody reads: each costs a call, and to write whole answers as JSON, as the REST API does,
+    costs more, most of all the first time."""
 
     def __init__(self, spark: Any) -> None:
         jvm = spark._jvm
@@ -85,22 +85,32 @@ class DriverStatus:
         self.job = jvm.java.lang.Class.forName("org.apache.spark.status.JobDataWrapper")
         self.none = jvm.java.util.ArrayList()
         self.quantiles = spark.sparkContext._gateway.new_array(jvm.double, 0)
+        self.made: dict[str, Mapping[str, Any]] = {}  # what never changes, by executor
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         """Those that are there."""
-        found = self.store.executorList(True).iterator()
-        return [
+        found = [
             {
-                "id": one.id(),
-                "maxTasks": one.maxTasks(),
-                "totalCores": one.totalCores(),
-                "addTime": one.addTime().getTime(),
+                **self._made(one),
                 "completedTasks": one.completedTasks(),
                 "totalDuration": one.totalDuration(),
                 "activeTasks": one.activeTasks(),
             }
-            for one in _each(found)
+            for one in _each(self.store.executorList(True).iterator())
         ]
+        self.made = {one["id"]: self.made[one["id"]] for one in found}
+        return found
+
+    def _made(self, one: Any) -> Mapping[str, Any]:
+        name = str(one.id())
+        if name not in self.made:
+            self.made[name] = {
+                "id": name,
+                "maxTasks": one.maxTasks(),
+                "totalCores": one.totalCores(),
+                "addTime": one.addTime().getTime(),
+            }
+        return self.made[name]
 
     def jobs(self, since: int = 0, group: str | None = None) -> Sequence[Mapping[str, Any]]:
         """The last ones, but none of before that number. Spark remembers a thousand."""
