@@ -215,8 +215,11 @@ def _coloured(blocks: str, missed: Iterable[bool]) -> Text:
     return text
 
 
-def print_summary(summary: Summary) -> None:
-    """The run in words."""
+def print_summary(summary: Summary, as_json: bool = False) -> None:
+    """The run in words, or for other programs."""
+    if as_json:
+        typer.echo(summary.as_json())
+        return
     typer.echo()
     typer.echo(
         f"{summary.topology}: {told(summary.seconds)} under control, {summary.intervals} intervals"
