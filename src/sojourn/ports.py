@@ -145,8 +145,8 @@ class Sojourn:
 @dataclass(frozen=True)
 class Samples:
     """Everything measured over one interval. `starts` counts how often the topology has started:
-    at first, after failures, and on other machines. `commits` grows with
-    every commit, or in virtual time with every one that stalls tuples."""
+    at first, after failures, and on other machines; `restarts` counts those after failures alone.
+    `commits` grows with every commit, or in virtual time with every one that stalls tuples."""
 
     time_s: float
     vertices: Mapping[str, Sample]
@@ -154,6 +154,7 @@ class Samples:
     open_trees: int
     starts: int = 1
     commits: int = 0
+    restarts: int = 0
 
 
 def scv_of(count: int, total: float, squares: float) -> float | None:

@@ -114,7 +114,7 @@ def _sojourn(axis: Any, board: Board, rows: list[Row]) -> None:
     _line(axis, rows, millis["p95"], color="#56b4e9", linewidth=0.9, label="p95")
     _line(axis, rows, millis["mean"], color="#0072b2", linewidth=1.6, label="mean")
     _line(axis, rows, millis["target"], color=_TARGET, linewidth=1.2, dashes=(6, 4), label="target")
-    marks = [m for m in board.marks if m.kind in ("change", "restart")]
+    marks = [m for m in board.marks if m.kind in ("change", "restart", "relocation")]
     scale = 3600 if _hours(rows) else 1
     for mark in marks:
         colour = _TARGET if mark.kind == "restart" else _SOFT
@@ -188,7 +188,11 @@ def summary(board: Board) -> Iterator[str]:
         yield f"The target was kept in {totals.within} of {totals.targeted} of them ({share:.1%})."
     if totals.trees:
         yield f"Tuples took {told(totals.sojourn_s / totals.trees)} on average."
-    yield f"Changes: {totals.changes}; restarts: {tick.starts - 1}; commits: {tick.commits}."
+    planned = f"; relocations: {totals.relocations}" if totals.relocations else ""
+    yield (
+        f"Changes: {totals.changes}; restarts after failures: {tick.restarts}{planned}; "
+        f"commits: {tick.commits}."
+    )
 
 
 def graph(board: Board) -> str:
@@ -260,11 +264,15 @@ def _decisions(board: Board) -> str:
     if not entries:
         return "<p class='soft'>No changes.</p>"
     return _table(
-        ["after", "action", "why"], [_decided(one) for one in entries[:_DECISIONS]], words=2
+        ["when" if board.about.across != "time" else "after", "action", "why"],
+        [_decided(one, board.about.across) for one in entries[:_DECISIONS]],
+        words=2,
     )
 
 
-def _decided(entry: Entry) -> list[str]:
+def _decided(entry: Entry, across: str) -> list[str]:
     decision = entry.tick.decision
     advice = "" if decision.applied else " (advice)"
-    return [f"{entry.tick.time_s:.0f} s", f"{decision.action}{advice}", decision.reason]
+    at = f"{entry.tick.time_s:.0f}"
+    when = f"{at} s" if across == "time" else f"{across} {at}"
+    return [when, f"{decision.action}{advice}", decision.reason]

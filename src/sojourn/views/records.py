@@ -95,6 +95,7 @@ def tick_of(record: Record, first_s: float) -> shown.Tick:
         capacity=record.capacity,
         machines=record.machines,
         starts=samples.starts,
+        restarts=samples.restarts,
         commits=samples.commits,
         urgent=bool(record.pressures),
         note=note,
