@@ -14,9 +14,9 @@ from sojourn.errors import InputError
 from sojourn.units import format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from sojourn.dashboard.board import Board
     from sojourn.cli.sweep import Axis
     from sojourn.control.summary import Summary
+    from sojourn.dashboard.board import Board
     from sojourn.simulate import Progress as Told
     from sojourn.simulate import Simulation
     from sojourn.simulator import Workload
@@ -138,6 +138,13 @@ def simulate(
             raise typer.Exit(130) from None
         _show_replications(found, as_json)
         return
+    _once(simulation, journal, report, as_json)
+
+
+def _once(
+    simulation: "Simulation", journal: Path | None, report: Path | None, as_json: bool
+) -> None:
+    """One simulation and its summary, with a report if one is asked for."""
     with bar("simulating") as told:
         summary, board = _run(simulation, journal, report is not None, told)
     print_summary(summary, as_json)

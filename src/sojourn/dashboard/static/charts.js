@@ -1,10 +1,11 @@
 // The charts over time: sojourn, processors per operator, load. Fed with the history as columns.
 /* global uPlot */
-import { clock, colour, duration, make, number, rate, style } from "./format.js";
+import { clock, colour, dashes, date, duration, hour, make, number, rate, style, unit } from "./format.js";
 
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const ALMOST_ALL = 0.99; // of the figures must fit; rare peaks may go beyond the axis
-const SIGNS = { change: "▲", restart: "✕", target: "◆" };
+const SIGNS = { change: "▲", restart: "✕", relocation: "■", target: "◆" };
+const LOUD = new Set(["restart", "target"]);
 const MOST_SIGNS = 80;
 // Between which series the fill of the upper one lies.
 const BANDS = {
@@ -29,19 +30,26 @@ export class Charts {
     this.names = names;
     for (const plot of Object.values(this.plots)) plot.destroy();
     document.querySelectorAll(".chart").forEach((chart) => chart.replaceChildren());
+    document.querySelectorAll(".plot > :not(.chart)").forEach((part) => part.remove());
     this.plots = {
       sojourn: this.plot("sojourn", this.sojournSeries(), { y: { range: () => this.sojournRange() } }, duration),
       processors: this.plot("processors", this.processorSeries(), { y: { range: (u, low, high) => [0, Math.max(2, high * 1.08)] } }, number),
       load: this.plot("load", this.loadSeries(), { y: { range: (u, low, high) => [0, (high || 1) * 1.12] } }, number),
     };
-    document.querySelector("#processors h2").textContent =
-      about.unit === "processors" ? "Processors per operator" : `Spark ${about.unit}`;
+    document.querySelector("#processors h2").textContent = about.unit === "processors" ? "Processors per operator" : unit(about);
+    document.querySelector("#load .unit").textContent = `${about.source === "attached query" ? "rows" : "tuples"} per second`;
+  }
+
+  // What was, and where somebody has zoomed in, was of another topology.
+  forget() {
+    this.history = this.marks = null;
+    if (this.fixed) this.show(null, null);
   }
 
   sojournSeries() {
     const soft = style("--soft");
     return [
-      { label: "p99", stroke: `${colour(4)}b0`, fill: `${colour(4)}38`, width: 1 },
+      { label: "p99", stroke: colour(4), fill: `${colour(4)}38`, width: 1 },
       { label: "p95", stroke: colour(0), width: 1.1 },
       { label: "mean", stroke: colour(0), width: 2.4 },
       { label: "model", stroke: soft, width: 1, dash: [1, 3] },
@@ -52,7 +60,7 @@ export class Charts {
   processorSeries() {
     const stepped = uPlot.paths.stepped({ align: -1 });
     const stacked = this.names.map((name, place) => ({
-      label: name, stroke: colour(place), fill: `${colour(place)}80`, area: true, width: 1.2, paths: stepped,
+      label: name, stroke: colour(place), fill: `${colour(place)}80`, area: true, width: 1.2, paths: stepped, dash: dashes(place),
     })).reverse(); // the tallest is drawn first, so that all lie before it
     return [...stacked, { label: "limit", stroke: style("--soft"), width: 1.2, dash: [8, 5], paths: stepped }];
   }
@@ -76,7 +84,7 @@ export class Charts {
       scales: { x: { time: false, range: () => this.window() }, ...scales },
       series: [{}, ...series.map((one) => ({ points: { show: false }, ...one }))],
       axes: [
-        { ...axis, size: 26, space: 58, incrs: STEPS, values: (u, splits) => splits.map((at) => clock(at, this.about, splits.length > 1 && splits[1] - splits[0] < 60)) },
+        { ...axis, size: (u, values) => (values?.some((value) => value.includes("\n")) ? 42 : 26), space: 58, incrs: STEPS, values: (u, splits) => this.times(splits) },
         { ...axis, size: 60, space: 34, values: (u, splits) => splits.map((value) => (value === null ? "" : told(value))) },
       ],
       cursor: {
@@ -93,9 +101,21 @@ export class Charts {
     host.setAttribute("role", "img");
     host.setAttribute("aria-label", `Chart: ${id} over time`);
     const plot = new uPlot(options, [[], ...series.map(() => [])], host);
-    host.append(make("div", { class: "marks" }), make("div", { class: "tip", hidden: "" }));
+    // Beside the picture, as nothing within it can be reached.
+    host.parentElement.append(make("div", { class: "marks" }), make("div", { class: "tip", hidden: "" }));
     plot.over.addEventListener("dblclick", () => this.show(null, null));
     return plot;
+  }
+
+  // Times on the axis, with the date below the first of each day where it is not all today.
+  times(splits) {
+    const precise = splits.length > 1 && splits[1] - splits[0] < 60;
+    const days = splits.map((at) => date(at, this.about));
+    const dated = days.some((day) => day !== date(Date.now() / 1000 - this.about.began, this.about));
+    return splits.map((at, place) => {
+      const time = hour(at, this.about, precise);
+      return dated && days[place] && days[place] !== days[place - 1] ? `${time}\n${days[place]}` : time;
+    });
   }
 
   window() {
@@ -243,7 +263,7 @@ export class Charts {
     ctx.lineWidth = devicePixelRatio;
     for (const one of marks) {
       const x = Math.round(u.valToPos(one.time, "x", true)) + 0.5;
-      ctx.strokeStyle = style(one.kind === "change" ? "--soft" : "--bad-fill");
+      ctx.strokeStyle = style(LOUD.has(one.kind) ? "--bad-fill" : "--soft");
       ctx.globalAlpha = 0.75;
       ctx.setLineDash(one.kind === "change" ? [2, 3] : [6, 3]);
       ctx.beginPath();
