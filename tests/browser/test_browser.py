@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from periods import journalled
@@ -259,7 +260,13 @@ def test_what_if_is_read_out_only_when_asked_for(opened: Opened, tmp_path: Path)
 
 
 def test_scrolling_sideways_outlasts_a_tick(opened: Opened) -> None:
-    parts = tuple(Part(number, 1, 0.5, 50, 0.2, 10_000_000, 3, 100_000, 0.1) for number in range(4))
+    state: dict[str, Any] = {
+        "state": 10_000_000,
+        "moves": 3,
+        "moved": 100_000,
+        "machines": {"a": 2, "b": 1},
+    }
+    parts = tuple(Part(number, 3, 0.5, 50, 0.2, **state) for number in range(4))
     b = board()
 
     def at(number: int) -> Tick:
@@ -270,7 +277,7 @@ def test_scrolling_sideways_outlasts_a_tick(opened: Opened) -> None:
     b.add(at(1))
     with Server(b, ANY) as server:
         page = opened(server.url, width=390)
-        expect(page.locator("#executors td").first).to_be_visible()
+        expect(page.locator("#executors tr:last-child")).to_contain_text("a × 2; b × 1")
         page.evaluate("document.querySelector('#executors .over').scrollLeft = 40")
         b.add(at(2))
         expect(page.locator("#foot")).to_have_text("Tick 2")

@@ -173,7 +173,7 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -
     except (OSError, ValueError):
         return found  # there is no limit
     cached = re.search(r"^inactive_file (\d+)", stat, re.MULTILINE)
-    left = most - used + (0 if cached is None else int(cached[1]))  # the kernel gives that back
+    left = most - used + (0 if cached is None else int(cached[1]))  # which the kernel gives back
     return left if found is None else min(found, left)
 
 

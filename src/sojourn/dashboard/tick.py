@@ -38,7 +38,8 @@ class About:
 @dataclass(frozen=True)
 class Part:
     """An elastic executor: its processors, how many of them are kept busy, the tuples that came,
-    the share of its busiest shard, the bytes of its state, and what moved."""
+    the share of its busiest shard, the bytes of its state, what moved, and how many of its
+    processors are on which machine."""
 
     executor: int
     processors: int
@@ -49,6 +50,7 @@ class Part:
     moves: int = 0
     moved: int = 0
     moving_s: float = 0.0
+    machines: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 // as ticks tell. What is there is updated in place, so that scrolling and focus stay.
 import { bytes, duration, make, modelled, number, percent } from "./format.js";
 
-const HEADS = ["executor", "processors", "busy", "came", "busiest shard", "state", "moves"];
+const HEADS = ["executor", "processors", "busy", "came", "busiest shard", "state", "moves", "on"];
 
 export class Executors {
   constructor() {
@@ -58,7 +58,8 @@ export class Executors {
     }
     this.rows.replaceChildren(...vertex.executors.map((one) => {
       const moves = one.moves ? `${one.moves}, ${bytes(one.moved)}, ${duration(one.moving_s)} each` : "–";
-      const cells = [`${one.executor}`, one.processors, percent(one.load / Math.max(1, one.processors)), number(one.arrivals), percent(one.hottest), one.state ? bytes(one.state) : "–", moves];
+      const machines = Object.entries(one.machines).map(([name, count]) => `${name} × ${count}`).join("; ") || "–";
+      const cells = [`${one.executor}`, one.processors, percent(one.load / Math.max(1, one.processors)), number(one.arrivals), percent(one.hottest), one.state ? bytes(one.state) : "–", moves, machines];
       return make("tr", {}, ...cells.map((cell) => make("td", {}, String(cell))));
     }));
   }
