@@ -277,7 +277,7 @@ def test_scrolling_sideways_outlasts_a_tick(opened: Opened) -> None:
     b.add(at(1))
     with Server(b, ANY) as server:
         page = opened(server.url, width=390)
-        expect(page.locator("#executors tr:last-child")).to_contain_text("a × 2; b × 1")
+        expect(page.locator("#executors tbody tr:last-child")).to_contain_text("a × 2; b × 1")
         page.evaluate("document.querySelector('#executors .over').scrollLeft = 40")
         b.add(at(2))
         expect(page.locator("#foot")).to_have_text("Tick 2")
@@ -319,6 +319,12 @@ def test_an_attached_query_is_shown_in_its_own_words(opened: Opened, tmp_path: P
         page.locator(".decisions summary").first.click()
         expect(page.locator(".decisions table")).to_have_count(1)
         assert "processors" not in page.locator("main").inner_text()
+        # What stands in for a line that is not there yet lies within the chart.
+        inside = page.locator("#sojourn .chart").bounding_box()
+        words = page.locator("#sojourn .empty").bounding_box()
+        assert inside is not None
+        assert words is not None
+        assert inside["y"] < words["y"] < inside["y"] + inside["height"] - words["height"]
 
 
 def test_a_profile_goes_in_rounds(opened: Opened) -> None:

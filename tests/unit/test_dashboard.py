@@ -423,3 +423,36 @@ def test_grafana_and_alerts_use_metrics_that_exist(asked: TestClient) -> None:
         used = metrics_named_in(path.read_text(encoding="utf-8"))
         assert used, path
         assert used <= exist, path
+
+
+def lightness(colour: str) -> float:
+    """The relative luminance of a colour, as WCAG has it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((lightness(one), lightness(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize(("name", "place"), [("LIGHT", 0), ("DARK", 1)])
+def test_colours_stand_out_from_their_ground(name: str, place: int) -> None:
+    static = ROOT / "src" / "sojourn" / "dashboard" / "static"
+    css = (static / "page.css").read_text(encoding="utf-8")
+    grounds = {
+        key: re.findall(rf"--{key}: (#[0-9a-f]+)", css)[place].replace("#fff", "#ffffff", 1)[:7]
+        for key in ("card", "hush")
+    }
+    (found,) = re.findall(
+        rf"const {name} = \[(.+?)\]", (static / "format.js").read_text(encoding="utf-8")
+    )
+    colours = re.findall(r"#[0-9a-f]{6}", found)
+    assert len(colours) == 8
+    assert name == "DARK" or tuple(colours) == report._COLOURS
+    for colour in colours:
+        assert contrast(colour, grounds["card"]) >= 3, colour
+    for key in ("warn-fill", "bad-fill", "good-fill"):
+        fill = re.findall(rf"--{key}: (#[0-9a-f]+)", css)[place]
+        assert contrast(fill, grounds["hush"]) >= 3, key

@@ -72,7 +72,7 @@ def test_machines_are_called_by_their_hosts() -> None:
         records[-1], samples=replace(samples, vertices={**samples.vertices, "check": check})
     )
     (part,) = tick_of(record, 0.0).vertices["check"].parts
-    assert part.machines == {"a": 2, "b, Spark executor 7": 2}
+    assert part.machines == {"a": 2, "b/7": 2}
 
 
 def test_restarts_and_starts_are_those_of_the_samples() -> None:

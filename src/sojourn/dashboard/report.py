@@ -17,8 +17,9 @@ from sojourn.errors import InputError
 from sojourn.units import format_duration as told
 from sojourn.units import format_rate
 
+# Those of the page on a light ground.
 _COLOURS = (
-    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c7a00"),
+    *("#0072b2", "#b57600", "#009e73", "#c2699c", "#3390c9", "#d55e00", "#333a45"),
     "#6b7280",
 )
 _TARGET, _SOFT = "#d55e00", "#566273"
@@ -110,9 +111,9 @@ def _sojourn(axis: Any, board: Board, rows: list[Row]) -> None:
         key: [None if (v := getattr(row, f"{key}_s")) is None else 1e3 * v for row in rows]
         for key in ("p99", "p95", "mean", "target")
     }
-    _line(axis, rows, millis["p99"], color="#9bd4f7", linewidth=0.7, label="p99")
-    _line(axis, rows, millis["p95"], color="#56b4e9", linewidth=0.9, label="p95")
-    _line(axis, rows, millis["mean"], color="#0072b2", linewidth=1.6, label="mean")
+    _line(axis, rows, millis["p99"], color=_COLOURS[4], linewidth=0.5, label="p99")
+    _line(axis, rows, millis["p95"], color=_COLOURS[0], linewidth=0.7, label="p95")
+    _line(axis, rows, millis["mean"], color=_COLOURS[0], linewidth=1.8, label="mean")
     _line(axis, rows, millis["target"], color=_TARGET, linewidth=1.2, dashes=(6, 4), label="target")
     marks = [m for m in board.marks if m.kind in ("change", "restart", "relocation")]
     scale = 3600 if _hours(rows) else 1

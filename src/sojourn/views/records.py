@@ -152,7 +152,7 @@ def _called(machine: str) -> str:
     """Its host, and the Spark executor there, if that has a number."""
     host, _, rest = machine.partition(":")
     number = rest.rpartition("/")[2]
-    return f"{host}, Spark executor {number}" if number.isdigit() else host
+    return f"{host}/{number}" if number.isdigit() else host
 
 
 def _sojourn(sojourn: Sojourn) -> shown.Sojourn:

@@ -7,6 +7,7 @@ const ALMOST_ALL = 0.99; // of the figures must fit; rare peaks may go beyond th
 const SIGNS = { change: "▲", restart: "✕", relocation: "■", target: "◆" };
 const LOUD = new Set(["restart", "target"]);
 const MOST_SIGNS = 80;
+const MOST_POINTS = 120; // more would make one thick line
 // Between which series the fill of the upper one lies.
 const BANDS = {
   sojourn: () => [{ series: [1, 2] }],
@@ -68,7 +69,7 @@ export class Charts {
   loadSeries() {
     return [
       { label: "load", stroke: colour(2), width: 1.8, fill: `${colour(2)}1f` },
-      { label: "forecast", stroke: colour(3), width: 1.6, dash: [4, 4], points: { show: true, size: 4, fill: colour(3) } },
+      { label: "forecast", stroke: colour(3), width: 1.6, dash: [4, 4], points: { show: (u, at, from, to) => to - from < MOST_POINTS, size: 4, fill: colour(3) } },
     ];
   }
 
@@ -79,12 +80,12 @@ export class Charts {
       grid: { stroke: style("--line"), width: 1 }, ticks: { show: false },
     };
     const options = {
-      width: Math.max(120, host.clientWidth), height: host.clientHeight, padding: [10, 22, 0, 0],
+      width: Math.max(120, host.clientWidth), height: host.clientHeight, padding: [10, 30, 0, 0],
       bands: BANDS[id](this.names),
       scales: { x: { time: false, range: () => this.window() }, ...scales },
       series: [{}, ...series.map((one) => ({ points: { show: false }, ...one }))],
       axes: [
-        { ...axis, size: (u, values) => (values?.some((value) => value.includes("\n")) ? 42 : 26), space: 58, incrs: STEPS, values: (u, splits) => this.times(splits) },
+        { ...axis, size: (u, values) => (values?.some((value) => value.includes("\n")) ? 42 : 26), space: 74, incrs: STEPS, values: (u, splits) => this.times(splits) },
         { ...axis, size: 60, space: 34, values: (u, splits) => splits.map((value) => (value === null ? "" : told(value))) },
       ],
       cursor: {
@@ -181,9 +182,9 @@ export class Charts {
   }
 
   flat(id, empty) {
-    const host = document.querySelector(`#${id} .chart`);
+    const host = document.querySelector(`#${id} .plot`);
     host.querySelector(".empty")?.remove();
-    if (empty) host.append(make("p", { class: "empty" }, "No tuple tree was completed yet."));
+    if (empty) host.append(make("p", { class: "empty" }, "Nothing was completed yet."));
   }
 
   // The figures under the cursor, or the newest ones: this is the legend as well.
@@ -317,7 +318,7 @@ function swatch(series) {
   line.setAttribute("d", "M0 5h16");
   const stroke = typeof series.stroke === "function" ? series.stroke() : series.stroke;
   line.setAttribute("stroke", stroke);
-  line.setAttribute("stroke-width", series.area ? 9 : Math.max(2, series.width));
+  line.setAttribute("stroke-width", series.area ? 9 : 1.2 * series.width);
   if (series.dash) line.setAttribute("stroke-dasharray", series.dash.join(" "));
   svg.append(line);
   return svg;

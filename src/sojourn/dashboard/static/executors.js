@@ -1,6 +1,6 @@
 // Elastic executors with their processors, state and moves, the loads of shards, and machines; as far
 // as ticks tell. What is there is updated in place, so that scrolling and focus stay.
-import { bytes, duration, make, modelled, number, percent } from "./format.js";
+import { bytes, duration, make, modelled, number, percent, plural } from "./format.js";
 
 const HEADS = ["executor", "processors", "busy", "came", "busiest shard", "state", "moves", "on"];
 
@@ -53,7 +53,7 @@ export class Executors {
     this.table.hidden = !several;
     this.alone.hidden = several;
     if (!several) {
-      this.alone.textContent = vertex ? `One executor with ${number(vertex.processors)} processors, ${percent(vertex.utilization)} busy.` : "It is not there now.";
+      this.alone.textContent = vertex ? `One executor with ${plural(vertex.processors, "processor")}, ${percent(vertex.utilization)} busy.` : "It is not there now.";
       return;
     }
     this.rows.replaceChildren(...vertex.executors.map((one) => {

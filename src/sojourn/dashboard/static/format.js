@@ -58,6 +58,7 @@ export function hour(seconds, about, precise = true) {
 export const unit = (about) => (about.unit === "processors" ? "processors" : `Spark ${about.unit}`);
 export const modelled = (about) => about.source !== "attached query" && about.source !== "profile";
 
+export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 export const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 export const tone = (busy) => (busy > 0.9 ? "bad" : busy > 0.75 ? "warn" : "good");
 

@@ -2,7 +2,7 @@
 import { Charts } from "./charts.js";
 import { Decisions } from "./decisions.js";
 import { Executors } from "./executors.js";
-import { capital, duration, make, number, percent, rate, tone, unit } from "./format.js";
+import { capital, duration, make, number, percent, plural, rate, tone, unit } from "./format.js";
 import { Graph } from "./graph.js";
 import { WhatIf } from "./whatif.js";
 
@@ -90,7 +90,7 @@ function state() {
   const [kind, words] = status.finished ? ["ended", what] : status.paused ? ["paused", "Paused"] : now.latest ? ["live", "Live"] : ["waiting", "Starting"];
   show(status.problem ? "failed" : kind, status.problem ? "Failed" : words);
   banner(status.problem ? `The topology has failed: ${status.problem}` : "");
-  byId("foot").textContent = now.latest ? `Tick ${number(now.latest.number)}` : "";
+  byId("foot").textContent = now.latest ? `${topology.across === "round" ? "Round" : "Tick"} ${number(now.latest.number)}` : "";
 }
 
 function show(kind, words) {
@@ -129,7 +129,7 @@ function tiles() {
       latest.estimate === null ? "" : `the model has ${duration(latest.estimate)}`,
       share === null ? null : { share, tone: missed ? "bad" : tone(share * 0.9) }, missed),
     tile("Target kept", status.within === null ? "–" : kept(status.within / status.targeted), "",
-      status.within === null ? "there is no target" : `in ${number(status.within)} of ${number(status.targeted)} intervals`,
+      status.within === null ? (latest.target === null ? "there is no target" : "no interval could be judged") : `in ${number(status.within)} of ${number(status.targeted)} intervals`,
       status.within === null ? null : { share: status.within / status.targeted, tone: "good" }),
     tile(capital(unit(topology)), number(latest.processors), limit === null ? "" : ` of ${limit}`,
       `${now.history.busy.at(-1) === null ? "" : `${percent(now.history.busy.at(-1))} busy`}`,
@@ -139,7 +139,6 @@ function tiles() {
   );
 }
 
-const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 const kept = (share) => `${(Math.floor(share * 1000) / 10).toFixed(share === 1 ? 0 : 1)} %`;
 
 // The stream tells everything at first, and then what is new; it comes back by itself.
