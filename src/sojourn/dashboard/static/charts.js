@@ -260,11 +260,13 @@ export class Charts {
       .filter((one) => one.kind in SIGNS && one.time >= min && one.time <= max)
       .slice(-MOST_SIGNS);
     const { ctx, bbox } = u;
+    // Asked for once: each asking in between would have the browser lay out the page anew.
+    const [soft, loud, left] = [style("--soft"), style("--bad-fill"), u.over.offsetLeft];
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
     for (const one of marks) {
       const x = Math.round(u.valToPos(one.time, "x", true)) + 0.5;
-      ctx.strokeStyle = style(LOUD.has(one.kind) ? "--bad-fill" : "--soft");
+      ctx.strokeStyle = LOUD.has(one.kind) ? loud : soft;
       ctx.globalAlpha = 0.75;
       ctx.setLineDash(one.kind === "change" ? [2, 3] : [6, 3]);
       ctx.beginPath();
@@ -279,7 +281,7 @@ export class Charts {
       const key = `${one.kind} ${one.number}`;
       const button = known.get(key) || this.sign(one, key, host);
       known.delete(key);
-      button.style.left = `${u.over.offsetLeft + u.valToPos(one.time, "x")}px`;
+      button.style.left = `${left + u.valToPos(one.time, "x")}px`;
     }
     known.forEach((button) => button.remove());
   }
