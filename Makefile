@@ -12,6 +12,7 @@ run: $(VENV)/.run
 	$(BIN)/sojourn run examples/orders.py --max-sojourn 200ms --conf change.quiet=15s
 
 test: $(VENV)/.dev
+	$(BIN)/python tests/unit/prometheus.py || test -z "$$CI"
 	$(BIN)/python -m pytest -n auto tests/unit tests/cli
 	if $(BIN)/python tests/unit/chromium.py; then $(BIN)/python -m pytest tests/browser; else test -z "$$CI"; fi
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark

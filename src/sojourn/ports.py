@@ -23,7 +23,8 @@ class Part:
     how many processors they keep busy, and the bytes that came and went per second. `hottest` is
     the share of its busiest shard, as far as that stands out; None without a key. `state` has about
     so many bytes. So many shards moved between its workers, with `moved` bytes of state. On average
-    it took `sync_s` until a shard was at rest, and `moving_s` until it was served again."""
+    it took `sync_s` until a shard was at rest, and `moving_s` until it was served again. `machines`
+    says how many of its processors are on which, as far as that is known."""
 
     executor: int
     processors: int
@@ -38,6 +39,7 @@ class Part:
     sync_s: float = 0.0
     moving_s: float = 0.0
     used: bool = True  # whether it has something to do
+    machines: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def intensity(self) -> float:
@@ -145,8 +147,8 @@ class Sojourn:
 @dataclass(frozen=True)
 class Samples:
     """Everything measured over one interval. `starts` counts how often the topology has started:
-    at first, after failures, and on other machines. `commits` grows with
-    every commit, or in virtual time with every one that stalls tuples."""
+    at first, after failures, and on other machines; `restarts` counts those after failures alone.
+    `commits` grows with every commit, or in virtual time with every one that stalls tuples."""
 
     time_s: float
     vertices: Mapping[str, Sample]
@@ -154,6 +156,7 @@ class Samples:
     open_trees: int
     starts: int = 1
     commits: int = 0
+    restarts: int = 0
 
 
 def scv_of(count: int, total: float, squares: float) -> float | None:

@@ -198,6 +198,7 @@ class Running:
         self.dashboard: str | None = None
         with contextlib.ExitStack() as failing:
             failing.callback(self._undo.close)
+            failing.push(self._tell_failure)
             if has_goal(settings):
                 follower = self._shown(engine_settings)
                 listeners = [*listeners, follower]
@@ -266,9 +267,7 @@ class Running:
         """Use another max_sojourn, min_sojourn or max_processors from the next tick on. None drops
         one; max_sojourn or max_processors must remain."""
         if self.loop is None:
-            raise InputError(
-                "change: nothing is controlled; start with max_sojourn or max_processors"
-            )
+            raise self._uncontrolled("change")
         self.engine.check()
         new = retargeted(self.loop.settings, targets)
         check_room(self.topology, new)
@@ -277,8 +276,18 @@ class Running:
     def pause(self, paused: bool = True) -> None:
         """Change nothing until told otherwise. Decisions go on, as advice."""
         if self.loop is None:
-            raise InputError("pause: nothing is controlled; start with max_sojourn")
+            raise self._uncontrolled("pause")
+        self.engine.check()
         self.loop.advise = paused or self._advises
+        if self.board is not None:
+            self.board.pause(paused)
+
+    def _uncontrolled(self, what: str) -> InputError:
+        if self.board is not None:  # there is a target, and the dashboard can be asked already
+            return InputError(f"{what}: the topology is starting; ask again once it runs")
+        return InputError(
+            f"{what}: nothing is controlled; start with max_sojourn or max_processors"
+        )
 
     def _shown(self, settings: EngineSettings) -> Follower:
         """What follows the control loop for the dashboard, which is served from now on."""
@@ -290,7 +299,7 @@ class Running:
             if token is not None:
                 controls = Controls(token, lambda given: self.change(**given), self.pause)
             server = self._undo.enter_context(Server(self.board, settings.dashboard, controls))
-            self._undo.callback(self._end_board)
+            self._undo.callback(self.board.end)
             self.dashboard = server.url
             sys.stderr.write(f"dashboard: {server.url}\n")
             if token is not None:
@@ -329,6 +338,7 @@ class Running:
         publish. Safe to call twice. Raises TopologyFailed if the last commit could not be made."""
         with contextlib.ExitStack() as steps:  # last first; each runs even if another fails
             steps.callback(self._undo.close)
+            steps.push(self._tell_failure)
             steps.callback(self.engine.stop, timeout_s)
             self._end_control()
         self._check()
@@ -377,10 +387,11 @@ class Running:
     def __enter__(self) -> "Running":
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if kind in (None, KeyboardInterrupt):
             self.stop()
             return
+        self._tell_failure(kind, error, trace)
         with contextlib.ExitStack() as steps:
             steps.callback(self._undo.close)
             steps.callback(self.engine.abandon)
@@ -392,15 +403,18 @@ class Running:
             self.loop.run()
         except TopologyFailed as error:
             _log.error("the topology failed: %s", error)
-            self._end_board(str(error))
+            self._tell_failure(type(error), error, None)
         except Exception as error:  # noqa: BLE001  # a thread has nobody above it: told by stop()
             _log.exception("the control loop failed")
             self._failed = error
-            self._end_board(f"the control loop: {error!r}")
+            if self.board is not None:
+                self.board.end(f"the control loop failed: {error!r}")
 
-    def _end_board(self, problem: str = "") -> None:
-        if self.board is not None and not self.board.finished:
-            self.board.end(problem)
+    def _tell_failure(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Have whoever looks on know why there are no more ticks."""
+        if self.board is not None and isinstance(error, Exception):
+            known = isinstance(error, (TopologyFailed, InputError))
+            self.board.end(str(error) if known else f"its program ended with {error!r}")
 
     def _check(self) -> None:
         if self._failed is not None:

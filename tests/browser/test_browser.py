@@ -1,18 +1,24 @@
 """The dashboard in a real browser, fed with ticks, a simulation's records, and a journal."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
+from periods import journalled
 from playwright.sync_api import Page, expect
-from shown import added, board, tick
+from shown import HOLD, added, board, tick
 
 import sojourn as sj
 from sojourn.cli.dashboard import read_board
 from sojourn.control.controller import shape_of
+from sojourn.dashboard import app
 from sojourn.dashboard.board import Board
-from sojourn.dashboard.history import OLDER, RECENT, row_of
+from sojourn.dashboard.history import OLDER, RECENT, History, row_of
 from sojourn.dashboard.server import Server
+from sojourn.dashboard.tick import Part, Tick
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulate import Simulation
 from sojourn.simulator import Distribution, OperatorLoad, Workload
@@ -76,11 +82,12 @@ def test_ticks_changes_and_restarts_are_seen_as_they_come(opened: Opened) -> Non
         expect(page.locator('g[data-name="check"]')).to_contain_text("× 3")
         mark.hover()
         expect(page.locator("#sojourn .tip")).to_contain_text("'check' cannot keep up")
-        b.add(tick(7, starts=2, vertices={}, sojourn=None, value_s=None, load=None))
+        b.add(tick(7, starts=2, restarts=1, vertices={}, sojourn=None, value_s=None, load=None))
         expect(page.locator('.marks button[data-kind="restart"]')).to_have_count(1)
         expect(page.locator('g[data-name="check"]')).to_contain_text("not there")
-        b.add(tick(8, starts=2))
-        expect(page.locator("#tiles")).to_contain_text("1 restart, 1 commit")
+        b.add(tick(8, starts=3, restarts=1))
+        expect(page.locator('.marks button[data-kind="relocation"]')).to_have_count(1)
+        expect(page.locator("#tiles")).to_contain_text("1 restart, 1 relocation, 1 commit")
         page.locator(".decisions summary").first.click()
         expect(page.locator(".decisions table").first).to_contain_text("price")
         b.end()
@@ -154,6 +161,192 @@ def test_a_page_after_a_day_of_ticks_has_few_points(opened: Opened) -> None:
         b.add(tick(86_401, decision=added()))
         expect(page.locator("#foot")).to_have_text("Tick 86,401")
         expect(page.locator(".marks button")).to_have_count(1)
+
+
+def test_a_page_that_is_told_everything_anew_stays_as_it_is(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_ANEW", 5)
+    b = board()
+    hold, wait = HOLD, replace(HOLD, action="wait")
+    b.add(tick(1, decision=added()))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        page.locator(".decisions summary").first.click()
+        expect(page.locator(".decisions table")).to_have_count(1)
+        for number in range(2, 40):
+            b.add(tick(number, decision=wait if number % 3 else hold))
+            expect(page.locator("#foot")).to_have_text(f"Tick {number}")
+        # One after the other, whatever they are called, they are one entry.
+        expect(page.locator(".decisions li")).to_have_count(2)
+        expect(page.locator(".decisions li").first).to_contain_text("38 × since")
+        expect(page.locator(".decisions details[open] table")).to_have_count(1)
+
+
+def test_a_page_that_was_open_for_long_stays_small(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "_ANEW", 50)
+    nodes = "document.querySelectorAll('*').length"
+    b = board(History(recent=100, older=100))
+    b.add(tick(1))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        counts = []
+        for number in range(2, 2002):
+            b.add(tick(number, decision=added() if number % 2 else HOLD))
+            if number % 20 == 0:  # as many as there are, but no more than a page keeps up with
+                expect(page.locator("#foot")).to_have_text(f"Tick {number:,}")
+            if number % 500 == 0:
+                counts.append(page.evaluate(nodes))
+        expect(page.locator("#foot")).to_have_text("Tick 2,001")
+        expect(page.locator(".decisions li")).to_have_count(120)
+        assert page.locator(".marks button").count() <= 80
+        assert page.evaluate(f"{nodes}") < 1.1 * counts[0] < 4000
+        page.locator("#decisions .more").click()
+        expect(page.locator(".decisions li")).to_have_count(240)
+
+
+@pytest.mark.parametrize(
+    ("problem", "state"), [("'check' divided by zero", "Failed"), ("", "Ended")]
+)
+def test_how_it_ended_stays_when_the_server_has_gone(
+    opened: Opened, problem: str, state: str
+) -> None:
+    b = board()
+    b.add(tick(1))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#state")).to_have_text("Live")
+        with page.expect_event(
+            "requestfailed", lambda request: "events" in request.url, timeout=20_000
+        ):  # it asks again, in vain
+            b.end(problem)
+            server.close()
+    expect(page.locator("#state")).to_have_text(state)
+    if problem:
+        expect(page.locator("#banner")).to_have_text(f"The topology has failed: {problem}")
+    else:
+        expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_a_mark_leads_to_its_decision_or_the_nearest(opened: Opened) -> None:
+    b = board()
+    for number in range(1, 401):
+        b.add(tick(number, decision=added() if number % 2 else HOLD, commits=0))
+    b.add(tick(401, decision=HOLD, commits=0, target_s=0.3))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator(".decisions li")).to_have_count(120)
+        page.locator('#sojourn .marks button[data-key="change 243"]').focus()
+        page.keyboard.press("Enter")
+        expect(page.locator(".decisions li:focus")).to_contain_text("add")
+        assert page.locator(".decisions li").count() > 120
+        page.locator('#sojourn .marks button[data-kind="target"]').click()
+        expect(page.locator(".decisions li:focus")).to_contain_text("hold")
+        # Nothing that can be reached lies within what is but a picture.
+        assert page.locator("[role=img] button").count() == 0
+
+
+def test_what_if_is_read_out_only_when_asked_for(opened: Opened, tmp_path: Path) -> None:
+    with Server(simulated(tmp_path / "journal.jsonl"), ANY) as server:
+        page = opened(server.url)
+        expect(page.locator(".answer b")).to_contain_text("processors")
+        assert page.locator(".answer[role], .answer [role], .answer[aria-live]").count() == 0
+        expect(page.locator("#said")).to_have_text("")
+        page.locator("#load-knob").focus()
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#said")).to_contain_text("processors")
+
+
+def test_scrolling_sideways_outlasts_a_tick(opened: Opened) -> None:
+    state: dict[str, Any] = {
+        "state": 10_000_000,
+        "moves": 3,
+        "moved": 100_000,
+        "machines": {"a": 2, "b": 1},
+    }
+    parts = tuple(Part(number, 3, 0.5, 50, 0.2, **state) for number in range(4))
+    b = board()
+
+    def at(number: int) -> Tick:
+        made = tick(number)
+        check = replace(made.vertices["check"], parts=parts)
+        return replace(made, vertices={**made.vertices, "check": check})
+
+    b.add(at(1))
+    with Server(b, ANY) as server:
+        page = opened(server.url, width=390)
+        expect(page.locator("#executors tbody tr:last-child")).to_contain_text("a × 2; b × 1")
+        page.evaluate("document.querySelector('#executors .over').scrollLeft = 40")
+        b.add(at(2))
+        expect(page.locator("#foot")).to_have_text("Tick 2")
+        assert page.evaluate("document.querySelector('#executors .over').scrollLeft") == 40
+
+
+def test_a_zoom_ends_with_its_topology(opened: Opened) -> None:
+    first, second = board(), board(name="returns")
+    for b in (first, second):
+        for number in range(1, 20):
+            b.add(tick(number))
+    with Server(first, ANY) as server:
+        address = server.url.removeprefix("http://").rstrip("/")
+        page = opened(server.url)
+        expect(page.locator("#foot")).to_have_text("Tick 19")
+        box = page.locator("#sojourn .u-over").bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + 50, box["y"] + 50)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 200, box["y"] + 50, steps=4)
+        page.mouse.up()
+        expect(page.locator("#ranges [aria-pressed=true]")).to_have_count(0)
+    with Server(second, address):
+        expect(page.locator("#name")).to_have_text("returns", timeout=20_000)
+        expect(page.locator("#ranges [aria-pressed=true]")).to_have_text("All")
+
+
+def test_an_attached_query_is_shown_in_its_own_words(opened: Opened, tmp_path: Path) -> None:
+    with Server(read_board(journalled(tmp_path / "journal.jsonl", 0.5)), ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#state")).to_have_text("Recorded attached query")
+        expect(page.locator("#tiles")).to_contain_text("Spark executors")
+        expect(page.locator("#load .unit")).to_have_text("rows per second")
+        for hidden in ("#whatif", "#executors"):
+            expect(page.locator(hidden)).to_be_hidden()
+        query = page.locator('g[data-name="query"]')
+        expect(query).to_have_attribute("role", "img")
+        expect(query).to_have_attribute("aria-label", re.compile("Spark executors"))
+        page.locator(".decisions summary").first.click()
+        expect(page.locator(".decisions table")).to_have_count(1)
+        assert "processors" not in page.locator("main").inner_text()
+        # What stands in for a line that is not there yet lies within the chart.
+        inside = page.locator("#sojourn .chart").bounding_box()
+        words = page.locator("#sojourn .empty").bounding_box()
+        assert inside is not None
+        assert words is not None
+        assert inside["y"] < words["y"] < inside["y"] + inside["height"] - words["height"]
+
+
+def test_a_profile_goes_in_rounds(opened: Opened) -> None:
+    b = board(source="profile", across="round")
+    b.add(tick(3, decision=added()))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator(".decisions li")).to_contain_text("round 3")
+        expect(page.locator("#ranges")).to_be_hidden()
+        expect(page.locator("#executors")).to_be_hidden()
+        expect(page.locator("#tiles")).to_contain_text("Carried")
+
+
+def test_times_of_other_days_have_a_date(opened: Opened) -> None:
+    b = board(began_s=1_000_000_000.0)
+    for number in range(1, 4):
+        b.add(tick(number))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator(".decisions .when").first).to_have_text(
+            re.compile(r"since Sep \d+, \d\d:\d\d:\d\d")
+        )
 
 
 def test_a_page_comes_back_with_the_next_start(opened: Opened) -> None:

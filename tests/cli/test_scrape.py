@@ -1,4 +1,5 @@
-"""Metrics as Prometheus itself reads them, where it is installed; Debian's package has it."""
+"""Metrics as Prometheus itself reads them, where it is installed: `make test` tries Debian's
+package first."""
 
 import json
 import shutil
@@ -10,12 +11,13 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from shown import added, board, tick
 
 from sojourn.dashboard.server import Server
 
-ROOT = Path(__file__).parents[2]
+RULES = Path(__file__).parents[2] / "deploy" / "grafana" / "alerts.yaml"
 QUERY = "sum by (topology) (sojourn_operator_processors_wanted)"
 LONGEST_S = 60
 
@@ -31,7 +33,7 @@ def scraped(address: str, directory: Path) -> float:
     """What Prometheus answers to the query, once it has read the metrics."""
     (directory / "prometheus.yml").write_text(
         "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
-        f"rule_files: [{ROOT / 'deploy' / 'grafana' / 'alerts.yaml'}]\n"
+        f"rule_files: [{RULES}]\n"
         f"scrape_configs: [{{job_name: sojourn, static_configs: [{{targets: ['{address}']}}]}}]\n",
         encoding="utf-8",
     )
@@ -76,8 +78,6 @@ def test_metrics_are_scraped_and_rules_are_understood(tmp_path: Path) -> None:
             address = server.url.removeprefix("http://").rstrip("/")
             assert scraped(address, tmp_path) == 5
     if shutil.which("promtool"):
-        rules = ROOT / "deploy" / "grafana" / "alerts.yaml"
-        subprocess.run(["promtool", "check", "rules", rules], check=True, capture_output=True)
         linted = subprocess.run(
             ["promtool", "check", "metrics"],
             input=text,
@@ -86,3 +86,86 @@ def test_metrics_are_scraped_and_rules_are_understood(tmp_path: Path) -> None:
             check=False,
         )
         assert (linted.returncode, linted.stdout + linted.stderr) == (0, "")
+
+
+def test_the_rules_are_whole() -> None:
+    (group,) = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    names = [rule["alert"] for rule in group["rules"]]
+    assert len(names) == len(set(names))
+    for rule in group["rules"]:
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}, rule
+        assert "sojourn" in rule["expr"], rule
+        assert rule["labels"]["severity"] in ("warning", "critical"), rule
+        assert rule["annotations"]["summary"], rule
+
+
+def test_the_dashboard_for_grafana_is_whole() -> None:
+    made = json.loads((RULES.parent / "sojourn.json").read_text(encoding="utf-8"))
+    assert made["title"] == "Sojourn"
+    panels = [panel for panel in made["panels"] if panel["type"] != "row"]
+    numbers = [panel["id"] for panel in made["panels"]]
+    assert len(numbers) == len(set(numbers))
+    places: set[tuple[int, int]] = set()
+    for panel in panels:
+        assert panel["title"], panel
+        assert panel["targets"], panel
+        for target in panel["targets"]:
+            assert "sojourn_" in target["expr"], panel
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel
+        taken = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not places & taken, panel
+        places |= taken
+
+
+# What each says when a topology's process ends, when its control stands still, and when it fails.
+TOLD = """
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {series: 'up{job="sojourn", instance="a:1"}', values: "1 1 0x10"}
+    alert_rule_test:
+      - {eval_time: 1m, alertname: SojournNotThere}
+      - eval_time: 8m
+        alertname: SojournNotThere
+        exp_alerts: [{exp_labels: {job: sojourn, instance: "a:1", severity: critical}}]
+  - interval: 1m
+    input_series:
+      - {series: 'up{job="sojourn", instance="a:1"}', values: "1x20"}
+      - {series: 'sojourn_finished{topology="shop"}', values: "0x20"}
+      - {series: 'sojourn_failed{topology="shop"}', values: "0x20 1x5"}
+      - {series: 'sojourn_last_tick_timestamp_seconds{topology="shop"}', values: "0 60 120x20"}
+    alert_rule_test:
+      - {eval_time: 3m, alertname: SojournNoTicks}
+      - eval_time: 10m
+        alertname: SojournNoTicks
+        exp_alerts: [{exp_labels: {topology: shop, severity: critical}}]
+      - {eval_time: 10m, alertname: SojournNotThere}
+      - {eval_time: 10m, alertname: SojournFailed}
+      - eval_time: 22m
+        alertname: SojournFailed
+        exp_alerts: [{exp_labels: {topology: shop, severity: critical}}]
+"""
+
+
+def test_rules_tell_a_topology_that_is_dead(tmp_path: Path) -> None:
+    rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    for rule in rules["groups"][0]["rules"]:
+        del rule["annotations"]  # their words are not what is tried
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules), encoding="utf-8")
+    cases = yaml.safe_load(TOLD)
+    cases["rule_files"] = ["rules.yaml"]
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases), encoding="utf-8")
+    named = {case["alertname"] for test in cases["tests"] for case in test["alert_rule_test"]}
+    assert named <= {rule["alert"] for rule in rules["groups"][0]["rules"]}
+    if shutil.which("promtool"):
+        for command in (("check", "rules", RULES), ("test", "rules", tmp_path / "cases.yaml")):
+            done = subprocess.run(
+                ["promtool", *command], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr

@@ -24,7 +24,7 @@ import sojourn as sj
 from sojourn.control.journal import read_journal, replay
 from sojourn.engine.driver.engine import SparkEngine
 from sojourn.engine.spark.session import AT_START
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 
 
 def nap(n: int) -> list[int]:
@@ -191,11 +191,37 @@ def test_a_target_can_be_changed_and_processors_are_the_loops(
         asked(running.dashboard, "pause", {"paused": True}, token)
         assert running.loop.settings.max_processors == 2
         assert running.loop.advise
+        running.pause(False)
+        assert asked(running.dashboard, "status")["paused"] is False
+        running.pause()
+        assert asked(running.dashboard, "status")["paused"] is True
         with pytest.raises(urllib.error.HTTPError, match="401"):
             asked(running.dashboard, "pause", {"paused": False}, "another")
     assert running.summary.intervals > 0
     with pytest.raises(urllib.error.URLError):
         asked(running.dashboard, "topology")
+
+
+def test_whoever_looks_on_hears_why_it_failed(spark: SparkSession) -> None:
+    def fail(number: int) -> int:
+        prices: dict[int, int] = {}
+        return prices[number]
+
+    t = sj.Topology("prices")
+    numbers = t.source("numbers", sj.sources.paced(lambda n: n, rate=20))
+    t.sink("out", sj.sinks.call(lambda _: None), t.map("price", fail, numbers))
+    # The program hears of the failure long before the control loop does.
+    settings = {"measure.interval": "60s", "dashboard": ":0"}
+    running = sj.start(t, spark=spark, max_processors=2, settings=settings)
+    with urllib.request.urlopen(f"{running.dashboard}api/v1/events", timeout=60) as pages:
+        with pytest.raises(TopologyFailed, match="KeyError"), running:
+            running.wait()
+        told = [line for line in pages if line.startswith(b"data: ")]
+    status = json.loads(told[-1].removeprefix(b"data: "))["status"]
+    assert status["finished"] is True
+    assert "KeyError" in status["problem"]
+    assert running.board is not None
+    assert running.board.problem == status["problem"]
 
 
 def test_another_master_is_refused_while_there_is_a_session(

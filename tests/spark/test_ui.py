@@ -56,9 +56,11 @@ def test_spark_knows_the_topology_and_its_operators_by_name(spark: SparkSession)
     assert described == ["shop: clock", "shop: orders", "shop: check, price", "shop: out"]
 
 
-def run(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(
+    tmp_path: Path, *options: str, says: str = SAYS, code: int = 0
+) -> subprocess.CompletedProcess[str]:
     app = tmp_path / "app.py"
-    app.write_text(SAYS, encoding="utf-8")
+    app.write_text(says, encoding="utf-8")
     command = (sys.executable, "-m", "sojourn", "run", str(app), "--max-sojourn", "1s", *options)
     done = subprocess.run(
         command,
@@ -68,10 +70,45 @@ def run(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
         timeout=180,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == code, done.stderr[-3000:]
     return done
+
+
+def test_the_terminal_shows_what_operators_print_and_nothing_of_spark(tmp_path: Path) -> None:
+    done = run(tmp_path)
+    lines = done.stderr.splitlines()
+    said = [line for line in lines if line.startswith("checked ")]
+    assert sorted(said) == sorted(f"checked {number}" for number in range(100))
+    # Where the machine is busy, stopping takes long enough to be told.
+    told = [line for line in lines if line not in (*said, "stopping …")]
+    assert len(told) == 2, told
+    starting, ui = told
+    assert starting == "starting Spark …"
+    assert ui.startswith("Spark's UI: http://127.0.0.1:")
+    address = ui.removeprefix("Spark's UI: ")
+    assert f"  Spark's UI was at {address}\n" in done.stdout
 
 
 def test_verbose_shows_what_spark_says(tmp_path: Path) -> None:
     done = run(tmp_path, "--verbose", "--duration", "1s")
     assert "Setting default log level" in done.stderr
+
+
+def test_a_run_that_fails_has_its_report(tmp_path: Path) -> None:
+    says = SAYS.replace("    return number", "    return number if number < 60 else number / 0")
+    report = tmp_path / "out.html"
+    done = run(tmp_path, "--report", str(report), says=says, code=1)
+    assert "error: the topology failed: " in done.stderr
+    assert "division by zero" in done.stderr
+    assert "<h1>numbers</h1>" in report.read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_written_costs_no_summary(tmp_path: Path) -> None:
+    room = tmp_path / "room"
+    room.mkdir()
+    leaves = f"    if number == 99:\n        import os\n        os.rmdir({str(room)!r})\n"
+    says = SAYS.replace("    return number", f"{leaves}    return number")
+    done = run(tmp_path, "--report", str(room / "out.html"), says=says, code=2)
+    assert "numbers: " in done.stdout
+    assert "intervals" in done.stdout
+    assert f"error: {room / 'out.html'}: cannot be written" in done.stderr

@@ -27,16 +27,16 @@ def gotten() -> str | None:
     """One that is there, or that can be had."""
     found = installed()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        _tried("apt-get", "update", "-q")
-        _tried("apt-get", "install", "-y", "-q", "chromium")
+        tried("apt-get", "update", "-q")
+        tried("apt-get", "install", "-y", "-q", "chromium")
         found = installed()
     if found is None:
-        _tried(sys.executable, "-m", "playwright", "install", "chromium")
+        tried(sys.executable, "-m", "playwright", "install", "chromium")
         found = installed()
     return found
 
 
-def _tried(*command: str) -> None:
+def tried(*command: str) -> None:
     """Run a command that may fail; what it has made is looked for afterwards."""
     try:
         subprocess.run(command, capture_output=True, timeout=_LONGEST_S, check=False)

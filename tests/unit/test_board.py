@@ -2,15 +2,17 @@
 
 import itertools
 import re
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from shown import EDGES, KINDS, added, board, tick
 
-from sojourn.dashboard import shown
-from sojourn.dashboard.board import BUCKETS_S, DECISIONS
+from sojourn.dashboard import report, shown
+from sojourn.dashboard.board import BUCKETS_S, DECISIONS, MARKS
 from sojourn.dashboard.history import History, Row, row_of
 from sojourn.dashboard.layout import HIGH, WIDE, laid_out, levels
+from sojourn.dashboard.metrics import exposed
 from sojourn.dashboard.tick import Edge
 
 
@@ -56,11 +58,40 @@ def test_changes_commits_restarts_and_targets_are_marked() -> None:
     b = board()
     b.add(tick(4))
     b.add(tick(5, decision=added()))
-    b.add(tick(6, starts=2))
-    b.add(tick(7, starts=2, target_s=0.3))
+    b.add(tick(6, starts=2, restarts=1))
+    b.add(tick(7, starts=2, restarts=1, target_s=0.3))
     kinds = [(mark.kind, mark.number) for mark in b.marks]
     assert kinds == [("change", 5), ("commit", 5), ("restart", 6), ("target", 7)]
     assert b.totals.changes == 1
+
+
+def test_only_failures_are_restarts() -> None:
+    b = board()
+    b.add(tick(1))
+    b.add(tick(2, starts=2))  # on another machine
+    b.add(tick(3, starts=2, restarts=1))  # it has failed, and is about to start
+    b.add(tick(4, starts=3, restarts=1))
+    b.add(tick(6, starts=4, restarts=1, commits=0))
+    marks = [(mark.kind, mark.number) for mark in b.marks]
+    assert marks == [("relocation", 2), ("restart", 3), ("relocation", 6)]
+    status = shown.status(b)
+    assert (status["restarts"], status["relocations"]) == (1, 2)
+    text = exposed(b, "")[0].decode()
+    assert 'sojourn_restarts_total{topology="orders"} 1.0' in text
+    assert 'sojourn_relocations_total{topology="orders"} 2.0' in text
+    assert "restarts after failures: 1; relocations: 2;" in " ".join(report.summary(b))
+
+
+def test_commits_do_not_push_other_marks_out() -> None:
+    b = board()
+    b.add(tick(0))
+    b.add(tick(1, decision=added(), starts=2, restarts=1))
+    for number in range(2, 2 * MARKS):
+        b.add(tick(number, starts=2, restarts=1, commits=number))
+    kinds = Counter(mark.kind for mark in b.marks)
+    assert kinds == {"change": 1, "restart": 1, "commit": MARKS}
+    numbers = [mark.number for mark in b.marks]
+    assert numbers == sorted(numbers)
 
 
 def test_what_changes_nothing_is_listed_once() -> None:
@@ -105,22 +136,35 @@ def test_news_are_what_has_come_since() -> None:
     b = board()
     for number in range(1, 11):
         b.add(tick(number))
-    seen = shown.Seen.of(b)
+    seen = shown.told(b, None).seen
     b.add(tick(11, decision=added()))
     b.add(tick(12, urgent=True))
     b.add(tick(13))
-    news = shown.news(b, seen)
-    assert news is not None
-    assert news["history"]["time"] == [11.0, 13.0]
-    assert [mark["kind"] for mark in news["marks"]] == ["change"]
-    assert [one["number"] for one in news["decisions"]] == [13, 11]
-    seen = shown.Seen.of(b)
+    news = shown.told(b, seen)
+    assert news.kind == "news"
+    assert news.data["history"]["time"] == [11.0, 13.0]
+    assert [mark["kind"] for mark in news.data["marks"]] == ["change"]
+    assert [one["number"] for one in news.data["decisions"]] == [13, 11]
     b.begin(1e9)
-    assert shown.news(b, seen) is None, "times were elapsed ones before"
-    seen = shown.Seen.of(b)
+    anew = shown.told(b, news.seen)
+    assert anew.kind == "begin", "times were elapsed ones before"
     for number in range(14, 14 + shown.MOST_NEWS + 1):
         b.add(tick(number))
-    assert shown.news(b, seen) is None, "whoever is far behind begins anew"
+    assert shown.told(b, anew.seen).kind == "begin", "whoever is far behind begins anew"
+
+
+def test_the_last_news_tell_the_end() -> None:
+    b = board()
+    b.add(tick(1))
+    seen = shown.told(b, None)
+    assert not seen.last
+    b.end("'check' divided by zero")
+    b.end()
+    b.close()
+    last = shown.told(b, seen.seen)
+    assert last.last
+    assert last.data["status"]["finished"] is True
+    assert last.data["status"]["problem"] == "'check' divided by zero", "what is told first counts"
 
 
 def overlaps(kinds: dict[str, str], edges: tuple[Edge, ...]) -> list[tuple[str, str]]:

@@ -89,7 +89,9 @@ def test_memory_is_that_of_the_machine_or_of_the_container(tmp_path: Path) -> No
     (cgroup / "memory.current").write_text("500\n", encoding="ascii")
     assert checks.free_memory(meminfo, cgroup) == 2 << 20
     (cgroup / "memory.max").write_text("1500\n", encoding="ascii")
-    assert checks.free_memory(meminfo, cgroup) == 1000
+    stat = "anon 90\nfile 400\nactive_file 100\ninactive_file 300\n"
+    (cgroup / "memory.stat").write_text(stat, encoding="ascii")
+    assert checks.free_memory(meminfo, cgroup) == 1300, "what is only cached can be given back"
 
 
 def test_the_fullest_of_the_disks_is_told(tmp_path: Path) -> None:
@@ -108,6 +110,12 @@ def test_a_disk_that_cannot_be_written_to_is_wrong() -> None:
     finding = checks.disk({"SPARK_LOCAL_DIRS": Path("/proc/none")}, checks.free_disk)
     told(finding, WRONG, "/proc/none cannot be written to")
     told(finding, WRONG, "have SPARK_LOCAL_DIRS name another directory")
+
+
+def test_a_disk_that_cannot_be_looked_at_is_wrong() -> None:
+    below = Path("/tmp") / ("d" * 300) / "spark"  # like one within a directory of somebody else
+    finding = checks.disk({"SPARK_LOCAL_DIRS": below}, checks.free_disk)
+    told(finding, WRONG, "cannot be written to: File name too long")
 
 
 def test_a_clock_that_nobody_keeps_is_noted() -> None:
@@ -132,6 +140,7 @@ def test_a_cluster_is_reachable_where_one_of_its_masters_listens() -> None:
     finding = checks.reachable(f"spark://127.0.0.1:{closed}", {})
     told(finding, WRONG, f"cannot be reached: 127.0.0.1:{closed} (")
     told(finding, WRONG, "start the master")
+    told(checks.reachable("spark://a..b:7077", {}), WRONG, "cannot be reached: a..b:7077 (")
     with pytest.raises(InputError, match="--master nowhere: must be spark://HOST:PORT"):
         checks.reachable("nowhere", {})
 

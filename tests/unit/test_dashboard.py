@@ -1,6 +1,8 @@
 """The dashboard's web application without a browser: REST, who may ask, metrics, reports."""
 
+import json
 import re
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from sojourn.dashboard.hosts import name_in
 from sojourn.dashboard.server import Server
 from sojourn.dashboard.tick import About
 from sojourn.dashboard.whatif import Model, answered
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.queueing.network import Network
 from sojourn.queueing.station import Station
 from sojourn.units import parse_address
@@ -37,7 +39,7 @@ MODEL = Model(
 
 
 def filled() -> Board:
-    b = board()
+    b = board(began_s=1e9)
     for number in range(1, 11):
         b.add(tick(number, decision=added()) if number == 6 else tick(number), lambda: MODEL)
     return b
@@ -189,11 +191,14 @@ class Ran:
 
     def __init__(self) -> None:
         self.told: list[Any] = []
+        self.failed = False
         self.controls = Controls(TOKEN, self.change, self.told.append)
 
     def change(self, given: Mapping[str, Any]) -> None:
         if given.get("max_sojourn") == "soon":
             raise InputError("max_sojourn must be a duration")
+        if self.failed:
+            raise TopologyFailed("'check' divided by zero")
         self.told.append(dict(given))
 
 
@@ -227,7 +232,9 @@ def test_limits_and_a_pause_reach_the_topology() -> None:
     assert asked.post("/api/v1/limits", json=body, headers=BEARER).status_code == 200
     assert asked.post("/api/v1/pause", json={"paused": True}, headers=BEARER).status_code == 200
     assert ran.told == [body, True]
-    assert asked.get("/api/v1/status").json()["paused"] is True
+    ran.failed = True
+    answer = asked.post("/api/v1/limits", json=body, headers=BEARER)
+    assert (answer.status_code, answer.json()) == (409, {"error": "'check' divided by zero"})
 
 
 @pytest.mark.parametrize(
@@ -250,6 +257,43 @@ def test_a_bad_change_is_refused(path: str, body: bytes, status: int) -> None:
     assert answer.status_code == status
     assert answer.json()["error"]
     assert ran.told == []
+
+
+def events(stream: Iterator[bytes]) -> Iterator[tuple[str, Any]]:
+    """What a page hears, until the server leaves."""
+    kind = ""
+    for line in stream:
+        key, _, value = line.decode().rstrip().partition(": ")
+        if key == "event":
+            kind = value
+        elif key == "data":
+            yield kind, json.loads(value)
+
+
+def test_a_page_hears_how_it_ended_before_the_server_leaves() -> None:
+    b = filled()
+    with Server(b, "127.0.0.1:0") as server:
+        stream = urllib.request.urlopen(f"{server.url}api/v1/events", timeout=20)
+        heard = events(stream)
+        kind, first = next(heard)
+        assert (kind, first["status"]["finished"]) == ("begin", False)
+        b.end("'check' divided by zero")
+    *_, (_, last) = heard
+    assert last["status"]["finished"] is True
+    assert last["status"]["problem"] == "'check' divided by zero"
+
+
+def test_files_are_asked_for_anew(asked: TestClient) -> None:
+    for path in ("/", "/static/page.js", "/static/page.css"):
+        assert asked.get(path).headers["cache-control"] == "no-cache", path
+
+
+def test_metrics_tell_when_the_last_tick_was_and_how_it_ended() -> None:
+    b = filled()
+    b.end("'check' divided by zero")
+    found = {name: value for name, _, value in samples(client(b).get("/metrics").text)}
+    assert found["sojourn_last_tick_timestamp_seconds"] == 1e9 + 10
+    assert (found["sojourn_finished"], found["sojourn_failed"]) == (1, 1)
 
 
 def samples(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -350,6 +394,22 @@ def test_a_port_that_is_taken_is_told() -> None:
             Server(board(), f"127.0.0.1:{taken}")
 
 
+@pytest.mark.parametrize("option", ["--dashboard", "--address"])
+def test_a_host_that_cannot_be_is_told(option: str) -> None:
+    told = rf"served at a\.\.b:80: .*; name another address, as in {option} 127\.0\.0\.1:4191"
+    with pytest.raises(InputError, match=told):
+        Server(board(), "a..b:80", option=option)
+
+
+def test_a_report_of_rounds_says_rounds(tmp_path: Path) -> None:
+    b = board(source="profile", across="round")
+    b.add(tick(3, decision=added()))
+    report.write(b, tmp_path / "out.html")
+    page = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "<td>round 3</td>" in page
+    assert "<td>3 s</td>" not in page
+
+
 def metrics_named_in(text: str) -> set[str]:
     return set(re.findall(r"\bsojourn_[a-z_0-9]+", text))
 
@@ -363,3 +423,36 @@ def test_grafana_and_alerts_use_metrics_that_exist(asked: TestClient) -> None:
         used = metrics_named_in(path.read_text(encoding="utf-8"))
         assert used, path
         assert used <= exist, path
+
+
+def lightness(colour: str) -> float:
+    """The relative luminance of a colour, as WCAG has it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((lightness(one), lightness(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize(("name", "place"), [("LIGHT", 0), ("DARK", 1)])
+def test_colours_stand_out_from_their_ground(name: str, place: int) -> None:
+    static = ROOT / "src" / "sojourn" / "dashboard" / "static"
+    css = (static / "page.css").read_text(encoding="utf-8")
+    grounds = {
+        key: re.findall(rf"--{key}: (#[0-9a-f]+)", css)[place].replace("#fff", "#ffffff", 1)[:7]
+        for key in ("card", "hush")
+    }
+    (found,) = re.findall(
+        rf"const {name} = \[(.+?)\]", (static / "format.js").read_text(encoding="utf-8")
+    )
+    colours = re.findall(r"#[0-9a-f]{6}", found)
+    assert len(colours) == 8
+    assert name == "DARK" or tuple(colours) == report._COLOURS
+    for colour in colours:
+        assert contrast(colour, grounds["card"]) >= 3, colour
+    for key in ("warn-fill", "bad-fill", "good-fill"):
+        fill = re.findall(rf"--{key}: (#[0-9a-f]+)", css)[place]
+        assert contrast(fill, grounds["hush"]) >= 3, key

@@ -36,20 +36,38 @@ def test_what_is_said_at_the_start_is_dropped(monkeypatch: pytest.MonkeyPatch) -
     out = stand_in(monkeypatch)
     said = Said()
     said.says(b"WARNING: Using incubator modules\n")
-    while not said.voice.held:
-        continue
     said.voice.release(show=False)
     said.says("prices: 3 €\n".encode())
     said.ends()
     assert out.getvalue() == "prices: 3 €\n"
 
 
+def test_what_nobody_has_read_yet_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = stand_in(monkeypatch)
+    read, pipe = os.pipe()
+    voice = Voice(read)  # it gets a turn only later
+    os.write(pipe, b"WARNING: Using incubator modules\n" * 1000)
+    voice.release(show=False)
+    voice.start()
+    os.write(pipe, b"prices: 3\n")
+    os.close(pipe)
+    voice.join()
+    assert out.getvalue() == "prices: 3\n"
+
+
+def test_a_java_that_has_ended_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = stand_in(monkeypatch)
+    said = Said()
+    said.says(b"Unrecognized VM option\n")
+    said.ends()
+    said.voice.release(show=True)
+    assert out.getvalue() == "Unrecognized VM option\n"
+
+
 def test_it_is_shown_where_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     out = stand_in(monkeypatch)
     said = Said()
     said.says(b"Unrecognized VM option\n")
-    while not said.voice.held:
-        continue
     assert out.getvalue() == ""
     said.voice.release(show=True)
     said.ends()

@@ -197,6 +197,8 @@ def report(vertex: str = "v", executor: int = 0, **values: Any) -> m.Report:
         "emitted": {},
         "stages": {},
         "together": {},
+        "away": {},
+        "machine": "",
         "lag_s": None,
         "idle": True,
         "exhausted": True,
@@ -210,6 +212,18 @@ def report(vertex: str = "v", executor: int = 0, **values: Any) -> m.Report:
 
 def merged(*reports: m.Report) -> dict[str, Sample]:
     return merge([Change(report, None) for report in reports])
+
+
+def test_executors_say_on_which_machines_their_processors_are() -> None:
+    at_home = report(machine="a:/tmp/1", processors=2)
+    (sample,) = merged(at_home).values()
+    assert sample.parts == (), "the operator's sample says as much"
+    lent = report(machine="a:/tmp/1", processors=5, away={"b:/tmp/2": 2})
+    moved = report(executor=1, machine="a:/tmp/1", processors=1, away={"c:/tmp/3": 1})
+    (sample,) = merged(lent).values()
+    assert [part.machines for part in sample.parts] == [{"a:/tmp/1": 3, "b:/tmp/2": 2}]
+    (sample,) = merged(lent, moved).values()
+    assert sample.parts[1].machines == {"c:/tmp/3": 1}
 
 
 def of_service(times: list[float]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from test_control_simulated import ORDERS, pair
 from sojourn.control.controller import Record, shape_of
 from sojourn.dashboard.board import Board
 from sojourn.dashboard.whatif import Model, answered
+from sojourn.ports import Part
 from sojourn.simulator import SourceLoad
 from sojourn.views.records import Follower, about_of, tick_of
 
@@ -60,6 +61,25 @@ def test_the_model_of_a_what_if_is_that_of_control(percentile: float | None) -> 
     assert answer.present_s == pytest.approx(records[-1].estimate_s, rel=0.05)
     assert answer.expected_s is not None
     assert answer.expected_s <= 0.2
+
+
+def test_machines_are_called_by_their_hosts() -> None:
+    _, records = followed()
+    machines = {"a:/tmp/driver": 2, "b:/data/1/7": 1, "b:/data/2/7": 1}
+    samples = records[-1].samples
+    check = replace(samples.vertices["check"], parts=(Part(0, 4, 10, 0.5, machines=machines),))
+    record = replace(
+        records[-1], samples=replace(samples, vertices={**samples.vertices, "check": check})
+    )
+    (part,) = tick_of(record, 0.0).vertices["check"].parts
+    assert part.machines == {"a": 2, "b/7": 2}
+
+
+def test_restarts_and_starts_are_those_of_the_samples() -> None:
+    _, records = followed()
+    record = replace(records[-1], samples=replace(records[-1].samples, starts=4, restarts=1))
+    tick = tick_of(record, 0.0)
+    assert (tick.starts, tick.restarts, tick.relocations) == (4, 1, 2)
 
 
 def test_a_profile_that_holds_no_more_is_noted() -> None:

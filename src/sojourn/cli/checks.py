@@ -168,9 +168,12 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -
     found = None if match is None else int(match[1]) << 10
     try:
         most = int((cgroup / "memory.max").read_text("ascii"))
-        left = most - int((cgroup / "memory.current").read_text("ascii"))
+        used = int((cgroup / "memory.current").read_text("ascii"))
+        stat = (cgroup / "memory.stat").read_text("ascii")
     except (OSError, ValueError):
         return found  # there is no limit
+    cached = re.search(r"^inactive_file (\d+)", stat, re.MULTILINE)
+    left = most - used + (0 if cached is None else int(cached[1]))  # which the kernel gives back
     return left if found is None else min(found, left)
 
 
@@ -178,8 +181,8 @@ def disk(directories: Mapping[str, Path], free: Callable[[Path], int]) -> Findin
     """Whether Sojourn and Spark can write where they do, and how much."""
     rooms = []
     for name, directory in directories.items():
-        there = next(path for path in (directory, *directory.parents) if path.exists())
         try:
+            there = next(path for path in (directory, *directory.parents) if path.exists())
             with tempfile.TemporaryFile(dir=there) as file:
                 file.write(b"x")
                 os.fsync(file.fileno())
@@ -250,7 +253,7 @@ def reachable(master: str, environ: Mapping[str, str], timeout_s: float = 5.0) -
     for host, port in addresses:
         try:
             socket.create_connection((host, int(port)), timeout_s).close()
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:
             failed.append(f"{host}:{port} ({error})")
         else:
             return Finding("cluster", OK, f"{master} answers")

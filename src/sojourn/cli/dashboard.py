@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sojourn.cli.progress import busy
 from sojourn.errors import InputError
 from sojourn.units import parse_address
 
@@ -38,19 +39,26 @@ def dashboard(
         from sojourn.dashboard.report import check, write
 
         check(report)
-        write(read_board(journal), report)
+        board = _read(journal)
+        with busy("writing the report"):
+            write(board, report)
         return
     from sojourn.dashboard.server import Server
 
-    board = read_board(journal)
+    board = _read(journal)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with Server(board, at) as server:
+    with Server(board, at, option="--address") as server:
         typer.echo(f"{board.about.name} is shown at {server.url}; Ctrl-C ends it")
         try:
             ended.wait()
         except KeyboardInterrupt:
             typer.echo("")
+
+
+def _read(journal: Path) -> "Board":
+    with busy(f"reading {journal}"):
+        return read_board(journal)
 
 
 def read_board(path: Path) -> "Board":

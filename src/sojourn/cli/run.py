@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from sojourn.cli.progress import SOON_S, busy
 from sojourn.cli.run_view import LineView, LiveView, print_summary
 from sojourn.errors import InputError
 from sojourn.units import parse_duration
+
+if TYPE_CHECKING:
+    from sojourn.wiring import Running
 
 
 def run(
@@ -75,7 +78,7 @@ def run(
     if recalibrate and profile is None:
         raise InputError("--recalibrate needs --profile FILE, which may come to hold no more")
     if report is not None:
-        from sojourn.dashboard.report import check, write
+        from sojourn.dashboard.report import check
 
         check(report)
     given_here = [] if dashboard is None else [f"dashboard={dashboard}"]
@@ -106,7 +109,11 @@ def run(
         given += [word for one in conf or [] for word in ("--conf", one)]
         stale = Watch(profile, topology, of_control, app, master, checkpoint, recalibrate, given)
         topology = stale.topology
-    with stale or contextlib.nullcontext(), contextlib.ExitStack() as ending:
+    with (
+        contextlib.ExitStack() as failing,
+        stale or contextlib.nullcontext(),
+        contextlib.ExitStack() as ending,
+    ):
         with busy("starting Spark", after_s=0.0):
             running = Running(
                 topology,
@@ -121,6 +128,8 @@ def run(
                 watch=None if config is None else (config, lambda: read()[1]),
             )
             ending.enter_context(running)
+        if report is not None:
+            failing.push(lambda kind, *_: _reported(running, report, kind))
         if running.ui is not None:
             typer.echo(f"Spark's UI: {running.ui}", err=True)
         soon_s = SOON_S
@@ -131,10 +140,24 @@ def run(
             soon_s = 0.0
         with busy("stopping", soon_s):
             running.stop()
-    summary = running.summary
-    if report is not None and running.board is not None:
+    print_summary(running.summary, as_json)
+    if report is not None:
+        _write_report(running, report)
+
+
+def _reported(running: "Running", report: Path, failure: type[BaseException] | None) -> None:
+    """The report of a run that has failed. The failure is told, whatever becomes of the report."""
+    if failure is None:
+        return
+    try:
+        _write_report(running, report)
+    except InputError as error:
+        typer.echo(f"error: {error}", err=True)
+
+
+def _write_report(running: "Running", report: Path) -> None:
+    from sojourn.dashboard.report import write
+
+    assert running.board is not None  # there is a target
+    with busy("writing the report"):
         write(running.board, report)
-    if as_json:
-        typer.echo(summary.as_json())
-    else:
-        print_summary(summary)

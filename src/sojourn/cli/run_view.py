@@ -80,7 +80,7 @@ class LiveView:
     def __init__(self, console: Console | None = None) -> None:
         self.screen: Group | Text = Text("waiting for the first interval …")
         self.live = Live(self.screen, console=console, auto_refresh=False)
-        self.changes: list[str] = []
+        self.changes: deque[str] = deque(maxlen=_CHANGES)
         self.last: Record | None = None
         self.first_s: float | None = None
         self.sojourns: deque[float | None] = deque(maxlen=_MOST_COLUMNS)
@@ -126,7 +126,7 @@ class LiveView:
         """The whole screen."""
         title = Text(f"{_sojourn_line(record)}   after {since_s:.0f} s", style="italic")
         decision = Text(f"{record.decision.action}: {record.decision.reason}")
-        changes = (Text(line, style="dim") for line in self.changes[-_CHANGES:])
+        changes = (Text(line, style="dim") for line in self.changes)
         return Group(title, *self._charts(record), self._table(record), decision, *changes)
 
     def _charts(self, record: Record) -> list[Text]:
@@ -215,8 +215,11 @@ def _coloured(blocks: str, missed: Iterable[bool]) -> Text:
     return text
 
 
-def print_summary(summary: Summary) -> None:
-    """The run in words."""
+def print_summary(summary: Summary, as_json: bool = False) -> None:
+    """The run in words, or for other programs."""
+    if as_json:
+        typer.echo(summary.as_json())
+        return
     typer.echo()
     typer.echo(
         f"{summary.topology}: {told(summary.seconds)} under control, {summary.intervals} intervals"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sojourn.cli.app import load_topology
-from sojourn.cli.progress import bar
+from sojourn.cli.progress import bar, busy
 from sojourn.cli.run_view import print_summary
 from sojourn.errors import InputError
 from sojourn.units import format_duration, parse_duration
@@ -16,6 +16,7 @@ from sojourn.units import format_duration, parse_duration
 if TYPE_CHECKING:
     from sojourn.cli.sweep import Axis
     from sojourn.control.summary import Summary
+    from sojourn.dashboard.board import Board
     from sojourn.simulate import Progress as Told
     from sojourn.simulate import Simulation
     from sojourn.simulator import Workload
@@ -137,30 +138,37 @@ def simulate(
             raise typer.Exit(130) from None
         _show_replications(found, as_json)
         return
+    _once(simulation, journal, report, as_json)
+
+
+def _once(
+    simulation: "Simulation", journal: Path | None, report: Path | None, as_json: bool
+) -> None:
+    """One simulation and its summary, with a report if one is asked for."""
     with bar("simulating") as told:
-        summary = _run(simulation, journal, report, told)
-    if as_json:
-        typer.echo(summary.as_json())
-    else:
-        print_summary(summary)
+        summary, board = _run(simulation, journal, report is not None, told)
+    print_summary(summary, as_json)
+    if board is not None and report is not None:
+        from sojourn.dashboard.report import write
+
+        with busy("writing the report"):
+            write(board, report)
 
 
 def _run(
-    simulation: "Simulation", journal: Path | None, report: Path | None, told: "Told"
-) -> "Summary":
-    """One simulation, with a report if one is asked for."""
-    if report is None:
-        return simulation.run(journal=journal, progress=told)
+    simulation: "Simulation", journal: Path | None, shown: bool, told: "Told"
+) -> tuple["Summary", "Board | None"]:
+    """One simulation, with a board of it if it is to be shown."""
+    if not shown:
+        return simulation.run(journal=journal, progress=told), None
     from sojourn.control.controller import shape_of
     from sojourn.dashboard.board import Board
-    from sojourn.dashboard.report import write
     from sojourn.views.records import Follower, about_of
 
     shape = shape_of(simulation.topology)
     board = Board(about_of(shape, "simulation"))
     summary = simulation.run(journal=journal, listeners=[Follower(board, shape)], progress=told)
-    write(board, report)
-    return summary
+    return summary, board
 
 
 def _at(

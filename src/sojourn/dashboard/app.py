@@ -25,7 +25,7 @@ from sojourn.dashboard.controls import Controls
 from sojourn.dashboard.guard import Guard, has_token
 from sojourn.dashboard.metrics import exposed
 from sojourn.dashboard.whatif import MOST_LOAD, answered
-from sojourn.errors import InputError
+from sojourn.errors import InputError, TopologyFailed
 from sojourn.units import parse_duration
 
 STATIC = Path(__file__).parent / "static"
@@ -46,6 +46,15 @@ class Json(Response):
         return msgspec.json.encode(content)
 
 
+class _Static(StaticFiles):
+    """Files that a browser asks for anew with each page, so that none is of an older version."""
+
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers["cache-control"] = "no-cache"
+        return response
+
+
 def application(board: Board, bound: str, controls: Controls | None = None) -> Starlette:
     """The application of a board that is served at that host."""
     pages = _Pages(board, controls)
@@ -61,12 +70,12 @@ def application(board: Board, bound: str, controls: Controls | None = None) -> S
         Route("/api/v1/events", pages.events),
         Route("/api/v1/limits", pages.limits, methods=["POST"]),
         Route("/api/v1/pause", pages.pause, methods=["POST"]),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        Mount("/static", _Static(directory=STATIC)),
     ]
     return Starlette(
         routes=routes,
         middleware=[Middleware(Guard, bound=bound)],
-        exception_handlers={HTTPException: _told, InputError: _told},
+        exception_handlers={HTTPException: _told, InputError: _told, TopologyFailed: _told},
     )
 
 
@@ -78,7 +87,7 @@ async def _told(_request: Request, error: Exception) -> Response:
     """Every refusal is JSON with the reason."""
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code, error.headers)
-    return JSONResponse({"error": str(error)}, 400)
+    return JSONResponse({"error": str(error)}, 409 if isinstance(error, TopologyFailed) else 400)
 
 
 def _number(request: Request, name: str, least: float, most: float) -> float | None:
@@ -183,17 +192,16 @@ class _Pages:
         board.listeners.add(heard)
         self.open += 1
         try:
-            told, count = None, 0
-            while not board.closed:
+            seen, count, last = None, 0, False
+            while not last:
                 fresh.clear()
-                seen = shown.Seen.of(board)
-                news = None if told is None else shown.news(board, told)
-                kind, data = ("news", news) if news else ("begin", shown.everything(board))
-                count = count + 1 if news else 0
-                told = None if count >= _ANEW else seen
-                text = msgspec.json.encode(data).decode()
-                yield ServerSentEvent(text, event=kind, retry=_RETRY_MS)
-                await fresh.wait()
+                told = shown.told(board, seen)
+                count = count + 1 if told.kind == "news" else 0
+                seen, last = None if count >= _ANEW else told.seen, told.last
+                text = msgspec.json.encode(told.data).decode()
+                yield ServerSentEvent(text, event=told.kind, retry=_RETRY_MS)
+                if not last:
+                    await fresh.wait()
         finally:
             self.open -= 1
             board.listeners.discard(heard)
@@ -219,8 +227,6 @@ class _Pages:
             raise InputError('the body must be {"paused": true} or {"paused": false}')
         assert self.controls is not None
         await run_in_threadpool(self.controls.pause, paused)
-        self.board.paused = paused
-        self.board.tell()
         return Json({"paused": paused})
 
     async def _given(self, request: Request) -> dict[str, Any]:

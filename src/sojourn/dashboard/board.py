@@ -2,6 +2,7 @@
 whoever runs it, from any thread; read by pages, REST and metrics."""
 
 import bisect
+import heapq
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from sojourn.dashboard.tick import About, Decision, Tick
 from sojourn.dashboard.whatif import Model
 
 DECISIONS = 500
-MARKS = 2000
+MARKS = 1000  # of each kind
+_KINDS = ("change", "restart", "relocation", "target", "commit")
 _QUIET = {"hold", "wait", "settling"}
 BUCKETS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -25,7 +27,8 @@ Heard = Callable[[], None]
 
 @dataclass(frozen=True)
 class Mark:
-    """What charts mark: a change, a commit, a restart or another target, at which tick."""
+    """What charts mark: a change, a restart after a failure, a relocation, another target or a
+    commit, at which tick."""
 
     time_s: float
     kind: str
@@ -54,6 +57,7 @@ class Totals:
     trees: float = 0.0
     sojourn_s: float = 0.0
     changes: int = 0
+    relocations: int = 0
     buckets: list[float] = field(default_factory=lambda: [0.0] * len(BUCKETS_S))
     decisions: Counter[str] = field(default_factory=Counter)
     tuples: Counter[tuple[str, str]] = field(default_factory=Counter)  # by vertex and what became
@@ -69,7 +73,8 @@ class Board:
         self.lock = threading.Lock()
         self.history = History() if history is None else history
         self.decisions: deque[Entry] = deque(maxlen=DECISIONS)
-        self.marks: deque[Mark] = deque(maxlen=MARKS)
+        # Each kind has room of its own, so that frequent commits push nothing else out.
+        self.by_kind: dict[str, deque[Mark]] = {kind: deque(maxlen=MARKS) for kind in _KINDS}
         self.totals = Totals()
         self.tick: Tick | None = None  # the newest that ended an interval
         self.last: Tick | None = None  # the newest
@@ -100,9 +105,29 @@ class Board:
                 self.model = model
         self.tell()
 
+    @property
+    def marks(self) -> list[Mark]:
+        """Those of all kinds, the oldest first."""
+        return list(heapq.merge(*self.by_kind.values(), key=lambda mark: mark.number))
+
+    def pause(self, paused: bool) -> None:
+        """Changes are paused, or go on."""
+        with self.lock:
+            self.paused = paused
+        self.tell()
+
     def end(self, problem: str = "") -> None:
-        """There are no more ticks."""
-        self.finished, self.problem = True, problem
+        """There are no more ticks, and why, if something went wrong. What is told first counts."""
+        with self.lock:
+            if self.finished:
+                return
+            self.finished, self.problem = True, problem
+        self.tell()
+
+    def close(self) -> None:
+        """Nobody shows it any more."""
+        with self.lock:
+            self.closed = True
         self.tell()
 
     def tell(self) -> None:
@@ -111,19 +136,24 @@ class Board:
             heard()
 
     def _mark(self, tick: Tick) -> None:
-        last = self.last
-        if tick.decision.applied:
-            words = f"{tick.decision.action}: {tick.decision.reason}"
-            self.marks.append(Mark(tick.time_s, "change", words, tick.number))
+        decision, last, totals = tick.decision, self.last, self.totals
+        if decision.applied:
+            self._note(tick, "change", f"{decision.action}: {decision.reason}")
+        relocated = tick.relocations > totals.relocations
+        totals.relocations = max(tick.relocations, totals.relocations)
         if last is None:
             return
-        if tick.starts > last.starts:
-            times = tick.starts - 1
-            self.marks.append(Mark(tick.time_s, "restart", f"restart {times}", tick.number))
+        if tick.restarts > last.restarts:
+            self._note(tick, "restart", f"restart {tick.restarts}, after a failure")
+        if relocated:
+            self._note(tick, "relocation", "starts anew as planned, with other machines or slots")
         if tick.commits > last.commits:
-            self.marks.append(Mark(tick.time_s, "commit", f"commit {tick.commits}", tick.number))
+            self._note(tick, "commit", f"commit {tick.commits}")
         if tick.target_s != last.target_s:
-            self.marks.append(Mark(tick.time_s, "target", "another target", tick.number))
+            self._note(tick, "target", "another target")
+
+    def _note(self, tick: Tick, kind: str, told: str) -> None:
+        self.by_kind[kind].append(Mark(tick.time_s, kind, told, tick.number))
 
     def _list(self, tick: Tick) -> None:
         now, last = tick.decision, self.decisions[-1] if self.decisions else None

@@ -34,6 +34,7 @@ class BoardCollector:
         """All metrics."""
         with self.board.lock:
             yield from self._sums()
+            yield from self._state()
             if self.board.tick is not None:
                 yield from self._topology(self.board.tick)
                 yield from self._operators(self.board.tick)
@@ -55,7 +56,11 @@ class BoardCollector:
             "intervals_targeted": (totals.targeted, "Intervals that had a target."),
             "intervals_within_target": (totals.within, "Intervals that kept the target."),
             "changes": (totals.changes, "Changes of the allocation that were made."),
-            "restarts": (last.starts - 1 if last else 0, "Restarts of the topology."),
+            "restarts": (last.restarts if last else 0, "Restarts of the topology after failures."),
+            "relocations": (
+                totals.relocations,
+                "Starts anew that no failure made, such as on other machines.",
+            ),
             "commits": (last.commits if last else 0, "Commits."),
         }
         for key, (value, told) in sums.items():
@@ -74,6 +79,28 @@ class BoardCollector:
                 tuples.add_metric([name, vertex], totals.tuples[vertex, what])
             yield tuples
 
+    def _state(self) -> Iterator[Metric]:
+        """How it stands. When the last tick was is known of runs, which have a time of day."""
+        board, began_s, last = self.board, self.board.about.began_s, self.board.last
+        yield from self._gauges(
+            ("control_paused", "Whether changes are paused.", float(board.paused)),
+            ("finished", "Whether the topology has ended.", float(board.finished)),
+            ("failed", "Whether the topology has failed.", float(bool(board.problem))),
+            (
+                "last_tick_timestamp_seconds",
+                "When the last tick was, as Unix time.",
+                None if began_s is None or last is None else began_s + last.time_s,
+            ),
+        )
+
+    def _gauges(self, *gauges: tuple[str, str, float | None]) -> Iterator[Metric]:
+        """Those that are known."""
+        for key, told, value in gauges:
+            if value is not None:
+                metric = GaugeMetricFamily(f"sojourn_{key}", told, labels=_TOPOLOGY)
+                metric.add_metric([self.board.about.name], value)
+                yield metric
+
     def _topology(self, tick: Tick) -> Iterator[Metric]:
         name = self.board.about.name
         what = "mean" if tick.percentile is None else f"p{tick.percentile:g}"
@@ -89,7 +116,7 @@ class BoardCollector:
                 yield metric
         limits = [limit for limit in (tick.most, tick.capacity) if limit is not None]
         forecast = tick.forecast
-        for key, told, value in (
+        yield from self._gauges(
             ("arrival_rate", "Tuples per second from outside.", tick.load),
             (
                 "forecast_arrival_rate",
@@ -107,14 +134,7 @@ class BoardCollector:
                 "Processors that the target takes, whether or not there are that many.",
                 tick.decision.needed,
             ),
-            ("last_tick_seconds", "When the last tick was, after the start.", tick.time_s),
-            ("control_paused", "Whether changes are paused.", float(self.board.paused)),
-            ("finished", "Whether the topology has ended.", float(self.board.finished)),
-        ):
-            if value is not None:
-                metric = GaugeMetricFamily(f"sojourn_{key}", told, labels=_TOPOLOGY)
-                metric.add_metric([name], value)
-                yield metric
+        )
         if tick.machines is not None:
             machines = GaugeMetricFamily(
                 "sojourn_machines", "Machines in use by kind.", labels=["topology", "kind"]

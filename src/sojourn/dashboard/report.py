@@ -17,8 +17,9 @@ from sojourn.errors import InputError
 from sojourn.units import format_duration as told
 from sojourn.units import format_rate
 
+# Those of the page on a light ground.
 _COLOURS = (
-    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c7a00"),
+    *("#0072b2", "#b57600", "#009e73", "#c2699c", "#3390c9", "#d55e00", "#333a45"),
     "#6b7280",
 )
 _TARGET, _SOFT = "#d55e00", "#566273"
@@ -110,11 +111,11 @@ def _sojourn(axis: Any, board: Board, rows: list[Row]) -> None:
         key: [None if (v := getattr(row, f"{key}_s")) is None else 1e3 * v for row in rows]
         for key in ("p99", "p95", "mean", "target")
     }
-    _line(axis, rows, millis["p99"], color="#9bd4f7", linewidth=0.7, label="p99")
-    _line(axis, rows, millis["p95"], color="#56b4e9", linewidth=0.9, label="p95")
-    _line(axis, rows, millis["mean"], color="#0072b2", linewidth=1.6, label="mean")
+    _line(axis, rows, millis["p99"], color=_COLOURS[4], linewidth=0.5, label="p99")
+    _line(axis, rows, millis["p95"], color=_COLOURS[0], linewidth=0.7, label="p95")
+    _line(axis, rows, millis["mean"], color=_COLOURS[0], linewidth=1.8, label="mean")
     _line(axis, rows, millis["target"], color=_TARGET, linewidth=1.2, dashes=(6, 4), label="target")
-    marks = [m for m in board.marks if m.kind in ("change", "restart")]
+    marks = [m for m in board.marks if m.kind in ("change", "restart", "relocation")]
     scale = 3600 if _hours(rows) else 1
     for mark in marks:
         colour = _TARGET if mark.kind == "restart" else _SOFT
@@ -188,7 +189,11 @@ def summary(board: Board) -> Iterator[str]:
         yield f"The target was kept in {totals.within} of {totals.targeted} of them ({share:.1%})."
     if totals.trees:
         yield f"Tuples took {told(totals.sojourn_s / totals.trees)} on average."
-    yield f"Changes: {totals.changes}; restarts: {tick.starts - 1}; commits: {tick.commits}."
+    planned = f"; relocations: {totals.relocations}" if totals.relocations else ""
+    yield (
+        f"Changes: {totals.changes}; restarts after failures: {tick.restarts}{planned}; "
+        f"commits: {tick.commits}."
+    )
 
 
 def graph(board: Board) -> str:
@@ -260,11 +265,15 @@ def _decisions(board: Board) -> str:
     if not entries:
         return "<p class='soft'>No changes.</p>"
     return _table(
-        ["after", "action", "why"], [_decided(one) for one in entries[:_DECISIONS]], words=2
+        ["when" if board.about.across != "time" else "after", "action", "why"],
+        [_decided(one, board.about.across) for one in entries[:_DECISIONS]],
+        words=2,
     )
 
 
-def _decided(entry: Entry) -> list[str]:
+def _decided(entry: Entry, across: str) -> list[str]:
     decision = entry.tick.decision
     advice = "" if decision.applied else " (advice)"
-    return [f"{entry.tick.time_s:.0f} s", f"{decision.action}{advice}", decision.reason]
+    at = f"{entry.tick.time_s:.0f}"
+    when = f"{at} s" if across == "time" else f"{across} {at}"
+    return [when, f"{decision.action}{advice}", decision.reason]

@@ -20,9 +20,15 @@ def new_token() -> str:
 
 
 class Server:
-    """The dashboard of a board. `url` is where it is."""
+    """The dashboard of a board. `url` is where it is, `option` what names another address."""
 
-    def __init__(self, board: Board, address: str, controls: Controls | None = None) -> None:
+    def __init__(
+        self,
+        board: Board,
+        address: str,
+        controls: Controls | None = None,
+        option: str = "--dashboard",
+    ) -> None:
         try:
             import uvicorn
 
@@ -34,7 +40,7 @@ class Server:
         host, _, text = address.rpartition(":")
         host, port = host.strip("[]"), int(text)
         self.board = board
-        self.socket = _bound(host, port)
+        self.socket = _bound(host, port, option)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.socket.getsockname()[1]}/"
         if not is_loopback(host):
@@ -59,9 +65,9 @@ class Server:
             _log.exception("the dashboard failed")
 
     def close(self) -> None:
-        """Stop serving."""
-        self.server.should_exit = self.board.closed = True
-        self.board.tell()
+        """Stop serving, once the pages have the last news."""
+        self.board.close()
+        self.server.should_exit = True
         self.thread.join(_ENDS_S)
         self.socket.close()
 
@@ -72,7 +78,7 @@ class Server:
         self.close()
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int, option: str) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -85,9 +91,10 @@ def _bound(host: str, port: int) -> socket.socket:
         except OSError:
             found.close()
             raise
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of names that no host can have
+        why = error.strerror if isinstance(error, OSError) else error
         raise InputError(
-            f"the dashboard cannot be served at {host}:{port}: {error.strerror}; name another "
-            "address, as in --dashboard 127.0.0.1:4191, or :0 for any free port"
+            f"the dashboard cannot be served at {host}:{port}: {why}; name another address, as in "
+            f"{option} 127.0.0.1:4191, or :0 for any free port"
         ) from None
     return found

@@ -80,7 +80,8 @@ def status(board: Board) -> dict[str, Any]:
         "within": totals.within if totals.targeted else None,
         "targeted": totals.targeted,
         "changes": totals.changes,
-        "restarts": 0 if tick is None else tick.starts - 1,
+        "restarts": 0 if tick is None else tick.restarts,
+        "relocations": totals.relocations,
         "commits": 0 if tick is None else tick.commits,
         "mean": short(totals.sojourn_s / totals.trees) if totals.trees else None,
     }
@@ -195,16 +196,15 @@ def mark(of: Mark) -> dict[str, Any]:
 
 
 def everything(board: Board) -> dict[str, Any]:
-    """What a page needs to begin with."""
-    with board.lock:
-        return {
-            "topology": topology(board),
-            "status": status(board),
-            "history": columns(board.history.rows(), board.names),
-            "marks": [mark(one) for one in board.marks],
-            "decisions": [decision(one) for one in reversed(board.decisions)],
-            "latest": None if board.tick is None else latest(board.tick),
-        }
+    """What a page needs to begin with. To be called with the board's lock."""
+    return {
+        "topology": topology(board),
+        "status": status(board),
+        "history": columns(board.history.rows(), board.names),
+        "marks": [mark(one) for one in board.marks],
+        "decisions": [decision(one) for one in reversed(board.decisions)],
+        "latest": None if board.tick is None else latest(board.tick),
+    }
 
 
 @dataclass(frozen=True)
@@ -214,32 +214,45 @@ class Seen:
     about: About
     intervals: int
     number: int
-    mark: Mark | None
 
-    @classmethod
-    def of(cls, board: Board) -> "Seen":
-        """All that there is now."""
-        last = board.marks[-1] if board.marks else None
-        number = 0 if board.last is None else board.last.number
-        return cls(board.about, board.totals.intervals, number, last)
+
+@dataclass(frozen=True)
+class Told:
+    """What a page is told, and how far it has come then. The `last` is all that there ever is."""
+
+    kind: str
+    data: dict[str, Any]
+    seen: Seen
+    last: bool
+
+
+def told(board: Board, seen: Seen | None) -> Told:
+    """What has come since, or everything, for a page that has seen nothing. All is of one moment,
+    so that nothing is told twice or left out."""
+    with board.lock:
+        now = Seen(
+            board.about, board.totals.intervals, 0 if board.last is None else board.last.number
+        )
+        fresh = None if seen is None else news(board, seen)
+        kind, data = ("begin", everything(board)) if fresh is None else ("news", fresh)
+        return Told(kind, data, now, board.closed)
 
 
 def news(board: Board, seen: Seen) -> dict[str, Any] | None:
     """What has come since, for a page that has all before. None if that is too much, or if what
-    does not change from tick to tick has become known only now."""
-    with board.lock:
-        count = board.totals.intervals - seen.intervals
-        if count > MOST_NEWS or board.about is not seen.about:
-            return None
-        rows = list(itertools.islice(reversed(board.history.recent), count))[::-1]
-        marks = itertools.takewhile(lambda one: one is not seen.mark, reversed(board.marks))
-        entries = itertools.takewhile(
-            lambda one: one.tick.number > seen.number, reversed(board.decisions)
-        )
-        return {
-            "status": status(board),
-            "history": columns(rows, board.names),
-            "marks": [mark(one) for one in marks][::-1],
-            "decisions": [decision(one) for one in entries],
-            "latest": None if board.tick is None else latest(board.tick),
-        }
+    does not change from tick to tick has become known only now. To be called with the board's
+    lock."""
+    count = board.totals.intervals - seen.intervals
+    if count > MOST_NEWS or board.about is not seen.about:
+        return None
+    rows = list(itertools.islice(reversed(board.history.recent), count))[::-1]
+    entries = itertools.takewhile(
+        lambda one: one.tick.number > seen.number, reversed(board.decisions)
+    )
+    return {
+        "status": status(board),
+        "history": columns(rows, board.names),
+        "marks": [mark(one) for one in board.marks if one.number > seen.number],
+        "decisions": [decision(one) for one in entries],
+        "latest": None if board.tick is None else latest(board.tick),
+    }

@@ -38,7 +38,8 @@ class About:
 @dataclass(frozen=True)
 class Part:
     """An elastic executor: its processors, how many of them are kept busy, the tuples that came,
-    the share of its busiest shard, the bytes of its state, and what moved."""
+    the share of its busiest shard, the bytes of its state, what moved, and how many of its
+    processors are on which machine."""
 
     executor: int
     processors: int
@@ -49,6 +50,7 @@ class Part:
     moves: int = 0
     moved: int = 0
     moving_s: float = 0.0
+    machines: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Decision:
 class Tick:
     """One turn of control. `sojourn` is that of the interval, `value_s` what the target applies to
     and `estimate_s` what the model has for that. An `urgent` tick ends no interval. `starts`,
-    `commits` and `sheds` are sums since the start."""
+    `restarts` and `commits` are sums since the start; `restarts` are the starts after a failure."""
 
     number: int
     time_s: float  # since the start
@@ -137,9 +139,16 @@ class Tick:
     capacity: int | None = None
     machines: Mapping[str, int] | None = None
     starts: int = 1
+    restarts: int = 0
     commits: int = 0
     urgent: bool = False
     note: str = ""
+
+    @property
+    def relocations(self) -> int:
+        """The starts after the first that no failure made: on other machines, or with other task
+        slots. One fewer while a start after a failure is still to come."""
+        return self.starts - 1 - self.restarts
 
     @property
     def processors(self) -> int:

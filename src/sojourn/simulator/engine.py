@@ -164,8 +164,9 @@ class SimulatedEngine:
         vertices = {name: self._source_sample(name, interval_s) for name in self.counts}
         for name, station in self.stations.items():
             vertices[name] = self._sample(station, interval_s)
+        sums = {"starts": self.starts, "commits": self.batches, "restarts": self.restarts}
         if peek:
-            return Samples(self.now_s, vertices, None, self.trees.count, self.starts, self.batches)
+            return Samples(self.now_s, vertices, None, self.trees.count, **sums)
         self.sampled_s = self.now_s
         if any(station.is_uneven for station in self.stations.values()):
             self._reseat(self.now_s + self.settings.resize_s)
@@ -178,7 +179,7 @@ class SimulatedEngine:
         critical = self.trees.paths.collect()
         sojourn = replace(Sojourn.of(done.tolist()), critical=critical) if len(done) else None
         count = self.trees.count
-        return Samples(self.now_s, vertices, sojourn, count, self.starts, self.batches)
+        return Samples(self.now_s, vertices, sojourn, count, **sums)
 
     def allocation(self) -> dict[str, int]:
         """Processors each operator has now."""

@@ -14,14 +14,14 @@ def board_of(header: Header, periods: Iterable[Period]) -> Board:
     """A board with all periods of a journal."""
     board: Board | None = None
     before: Period | None = None
-    first_s = runs = 0.0
+    first_s, runs = 0.0, 0
     for period in periods:
         if board is None:
             first_s = period.seen.time_s - header.wish.options.period_s
             board = Board(_about(header, first_s))
         new = before is not None and period.seen.run not in ("", before.seen.run)
         runs += new
-        board.add(_tick(header, period, first_s, 1 + int(runs)))
+        board.add(_tick(header, period, first_s, runs))
         before = period
     return Board(_about(header, None)) if board is None else board
 
@@ -37,7 +37,7 @@ def _about(header: Header, began_s: float | None) -> shown.About:
     )
 
 
-def _tick(header: Header, period: Period, first_s: float, starts: int) -> shown.Tick:
+def _tick(header: Header, period: Period, first_s: float, restarts: int) -> shown.Tick:
     seen, decision, wish = period.seen, period.decision, header.wish
     rates = seen.rates
     wanted = seen.executors if decision.executors is None else decision.executors
@@ -88,6 +88,7 @@ def _tick(header: Header, period: Period, first_s: float, starts: int) -> shown.
         within_target=None if latency_s is None or limit_s is None else latency_s <= limit_s,
         load=load,
         most=wish.most,
-        starts=starts,
+        starts=1 + restarts,
+        restarts=restarts,
         note=period.note,
     )

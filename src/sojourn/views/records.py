@@ -2,8 +2,8 @@
 one of its listeners; feeds a board."""
 
 import functools
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sojourn.control.bias import Bias
@@ -95,6 +95,7 @@ def tick_of(record: Record, first_s: float) -> shown.Tick:
         capacity=record.capacity,
         machines=record.machines,
         starts=samples.starts,
+        restarts=samples.restarts,
         commits=samples.commits,
         urgent=bool(record.pressures),
         note=note,
@@ -135,7 +136,23 @@ def _part(part: Part) -> shown.Part:
         moves=part.moves,
         moved=part.moved,
         moving_s=part.moving_s,
+        machines=_on(part.machines),
     )
+
+
+def _on(machines: Mapping[str, int]) -> dict[str, int]:
+    """Processors by machine, as people call it."""
+    found: Counter[str] = Counter()
+    for machine, count in machines.items():
+        found[_called(machine)] += count
+    return dict(found)
+
+
+def _called(machine: str) -> str:
+    """Its host, and the Spark executor there, if that has a number."""
+    host, _, rest = machine.partition(":")
+    number = rest.rpartition("/")[2]
+    return f"{host}/{number}" if number.isdigit() else host
 
 
 def _sojourn(sojourn: Sojourn) -> shown.Sojourn:

@@ -1,11 +1,13 @@
 // The charts over time: sojourn, processors per operator, load. Fed with the history as columns.
 /* global uPlot */
-import { clock, colour, duration, make, number, rate, style } from "./format.js";
+import { clock, colour, dashes, date, duration, hour, make, number, rate, style, unit } from "./format.js";
 
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const ALMOST_ALL = 0.99; // of the figures must fit; rare peaks may go beyond the axis
-const SIGNS = { change: "▲", restart: "✕", target: "◆" };
+const SIGNS = { change: "▲", restart: "✕", relocation: "■", target: "◆" };
+const LOUD = new Set(["restart", "target"]);
 const MOST_SIGNS = 80;
+const MOST_POINTS = 120; // more would make one thick line
 // Between which series the fill of the upper one lies.
 const BANDS = {
   sojourn: () => [{ series: [1, 2] }],
@@ -29,19 +31,26 @@ export class Charts {
     this.names = names;
     for (const plot of Object.values(this.plots)) plot.destroy();
     document.querySelectorAll(".chart").forEach((chart) => chart.replaceChildren());
+    document.querySelectorAll(".plot > :not(.chart)").forEach((part) => part.remove());
     this.plots = {
       sojourn: this.plot("sojourn", this.sojournSeries(), { y: { range: () => this.sojournRange() } }, duration),
       processors: this.plot("processors", this.processorSeries(), { y: { range: (u, low, high) => [0, Math.max(2, high * 1.08)] } }, number),
       load: this.plot("load", this.loadSeries(), { y: { range: (u, low, high) => [0, (high || 1) * 1.12] } }, number),
     };
-    document.querySelector("#processors h2").textContent =
-      about.unit === "processors" ? "Processors per operator" : `Spark ${about.unit}`;
+    document.querySelector("#processors h2").textContent = about.unit === "processors" ? "Processors per operator" : unit(about);
+    document.querySelector("#load .unit").textContent = `${about.source === "attached query" ? "rows" : "tuples"} per second`;
+  }
+
+  // What was, and where somebody has zoomed in, was of another topology.
+  forget() {
+    this.history = this.marks = null;
+    if (this.fixed) this.show(null, null);
   }
 
   sojournSeries() {
     const soft = style("--soft");
     return [
-      { label: "p99", stroke: `${colour(4)}b0`, fill: `${colour(4)}38`, width: 1 },
+      { label: "p99", stroke: colour(4), fill: `${colour(4)}38`, width: 1 },
       { label: "p95", stroke: colour(0), width: 1.1 },
       { label: "mean", stroke: colour(0), width: 2.4 },
       { label: "model", stroke: soft, width: 1, dash: [1, 3] },
@@ -52,7 +61,7 @@ export class Charts {
   processorSeries() {
     const stepped = uPlot.paths.stepped({ align: -1 });
     const stacked = this.names.map((name, place) => ({
-      label: name, stroke: colour(place), fill: `${colour(place)}80`, area: true, width: 1.2, paths: stepped,
+      label: name, stroke: colour(place), fill: `${colour(place)}80`, area: true, width: 1.2, paths: stepped, dash: dashes(place),
     })).reverse(); // the tallest is drawn first, so that all lie before it
     return [...stacked, { label: "limit", stroke: style("--soft"), width: 1.2, dash: [8, 5], paths: stepped }];
   }
@@ -60,7 +69,7 @@ export class Charts {
   loadSeries() {
     return [
       { label: "load", stroke: colour(2), width: 1.8, fill: `${colour(2)}1f` },
-      { label: "forecast", stroke: colour(3), width: 1.6, dash: [4, 4], points: { show: true, size: 4, fill: colour(3) } },
+      { label: "forecast", stroke: colour(3), width: 1.6, dash: [4, 4], points: { show: (u, at, from, to) => to - from < MOST_POINTS, size: 4, fill: colour(3) } },
     ];
   }
 
@@ -71,12 +80,12 @@ export class Charts {
       grid: { stroke: style("--line"), width: 1 }, ticks: { show: false },
     };
     const options = {
-      width: Math.max(120, host.clientWidth), height: host.clientHeight, padding: [10, 22, 0, 0],
+      width: Math.max(120, host.clientWidth), height: host.clientHeight, padding: [10, 30, 0, 0],
       bands: BANDS[id](this.names),
       scales: { x: { time: false, range: () => this.window() }, ...scales },
       series: [{}, ...series.map((one) => ({ points: { show: false }, ...one }))],
       axes: [
-        { ...axis, size: 26, space: 58, incrs: STEPS, values: (u, splits) => splits.map((at) => clock(at, this.about, splits.length > 1 && splits[1] - splits[0] < 60)) },
+        { ...axis, size: (u, values) => (values?.some((value) => value.includes("\n")) ? 42 : 26), space: 74, incrs: STEPS, values: (u, splits) => this.times(splits) },
         { ...axis, size: 60, space: 34, values: (u, splits) => splits.map((value) => (value === null ? "" : told(value))) },
       ],
       cursor: {
@@ -93,9 +102,21 @@ export class Charts {
     host.setAttribute("role", "img");
     host.setAttribute("aria-label", `Chart: ${id} over time`);
     const plot = new uPlot(options, [[], ...series.map(() => [])], host);
-    host.append(make("div", { class: "marks" }), make("div", { class: "tip", hidden: "" }));
+    // Beside the picture, as nothing within it can be reached.
+    host.parentElement.append(make("div", { class: "marks" }), make("div", { class: "tip", hidden: "" }));
     plot.over.addEventListener("dblclick", () => this.show(null, null));
     return plot;
+  }
+
+  // Times on the axis, with the date below the first of each day where it is not all today.
+  times(splits) {
+    const precise = splits.length > 1 && splits[1] - splits[0] < 60;
+    const days = splits.map((at) => date(at, this.about));
+    const dated = days.some((day) => day !== date(Date.now() / 1000 - this.about.began, this.about));
+    return splits.map((at, place) => {
+      const time = hour(at, this.about, precise);
+      return dated && days[place] && days[place] !== days[place - 1] ? `${time}\n${days[place]}` : time;
+    });
   }
 
   window() {
@@ -161,9 +182,9 @@ export class Charts {
   }
 
   flat(id, empty) {
-    const host = document.querySelector(`#${id} .chart`);
+    const host = document.querySelector(`#${id} .plot`);
     host.querySelector(".empty")?.remove();
-    if (empty) host.append(make("p", { class: "empty" }, "No tuple tree was completed yet."));
+    if (empty) host.append(make("p", { class: "empty" }, "Nothing was completed yet."));
   }
 
   // The figures under the cursor, or the newest ones: this is the legend as well.
@@ -239,11 +260,13 @@ export class Charts {
       .filter((one) => one.kind in SIGNS && one.time >= min && one.time <= max)
       .slice(-MOST_SIGNS);
     const { ctx, bbox } = u;
+    // Asked for once: each asking in between would have the browser lay out the page anew.
+    const [soft, loud, left] = [style("--soft"), style("--bad-fill"), u.over.offsetLeft];
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
     for (const one of marks) {
       const x = Math.round(u.valToPos(one.time, "x", true)) + 0.5;
-      ctx.strokeStyle = style(one.kind === "change" ? "--soft" : "--bad-fill");
+      ctx.strokeStyle = LOUD.has(one.kind) ? loud : soft;
       ctx.globalAlpha = 0.75;
       ctx.setLineDash(one.kind === "change" ? [2, 3] : [6, 3]);
       ctx.beginPath();
@@ -258,7 +281,7 @@ export class Charts {
       const key = `${one.kind} ${one.number}`;
       const button = known.get(key) || this.sign(one, key, host);
       known.delete(key);
-      button.style.left = `${u.over.offsetLeft + u.valToPos(one.time, "x")}px`;
+      button.style.left = `${left + u.valToPos(one.time, "x")}px`;
     }
     known.forEach((button) => button.remove());
   }
@@ -297,7 +320,7 @@ function swatch(series) {
   line.setAttribute("d", "M0 5h16");
   const stroke = typeof series.stroke === "function" ? series.stroke() : series.stroke;
   line.setAttribute("stroke", stroke);
-  line.setAttribute("stroke-width", series.area ? 9 : Math.max(2, series.width));
+  line.setAttribute("stroke-width", series.area ? 9 : 1.2 * series.width);
   if (series.dash) line.setAttribute("stroke-dasharray", series.dash.join(" "));
   svg.append(line);
   return svg;

@@ -29,8 +29,19 @@ export function bytes(value) {
   return `${value} B`;
 }
 
-// A time on the axis: of day where that is known, else since the start.
-export function clock(seconds, about, precise = true) {
+// A time: of day where that is known, with the date unless that is today; else since the start.
+export function clock(seconds, about) {
+  const day = date(seconds, about);
+  const today = about.began === null || day === date(Date.now() / 1000 - about.began, about);
+  return `${today ? "" : `${day}, `}${hour(seconds, about)}`;
+}
+
+export function date(seconds, about) {
+  if (about.began === null) return "";
+  return new Date(1000 * (about.began + seconds)).toLocaleDateString("en", { month: "short", day: "numeric" });
+}
+
+export function hour(seconds, about, precise = true) {
   if (about.across === "round") return `round ${seconds}`;
   if (about.began !== null) {
     const at = new Date(1000 * (about.began + seconds));
@@ -43,6 +54,12 @@ export function clock(seconds, about, precise = true) {
   return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
 }
 
+// What is allocated, as it is called; and whether there is a model, and figures of executors.
+export const unit = (about) => (about.unit === "processors" ? "processors" : `Spark ${about.unit}`);
+export const modelled = (about) => about.source !== "attached query" && about.source !== "profile";
+
+export const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+export const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);
 export const tone = (busy) => (busy > 0.9 ? "bad" : busy > 0.75 ? "warn" : "good");
 
 // An element with attributes and children; text is never taken for markup.
@@ -68,8 +85,11 @@ function set(element, attributes) {
 
 export const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
 
-// Okabe and Ito's colours, which the colour-blind can tell apart; lighter on a dark ground.
-const LIGHT = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c7a00", "#6b7280"];
+// Okabe and Ito's colours, which the colour-blind can tell apart; darker on a light ground and
+// lighter on a dark one, so that each stands out from it by 3 to 1 at least.
+const LIGHT = ["#0072b2", "#b57600", "#009e73", "#c2699c", "#3390c9", "#d55e00", "#333a45", "#6b7280"];
 const DARK = ["#4aa8e0", "#f0b23e", "#2cc295", "#e29cc4", "#9bd4f7", "#f0763c", "#d9cf4a", "#a3adba"];
 export const colour = (place) => (dark() ? DARK : LIGHT)[place % LIGHT.length];
+// From the ninth on, colours come again, as dashes.
+export const dashes = (place) => (place < LIGHT.length ? undefined : [3 + 3 * Math.floor(place / LIGHT.length), 3]);
 export const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();

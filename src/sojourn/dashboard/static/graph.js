@@ -1,5 +1,5 @@
 // The topology, from left to right. Places come from the server; figures from every tick.
-import { draw, duration, number, percent, rate, tone } from "./format.js";
+import { draw, duration, modelled, number, percent, rate, tone, unit } from "./format.js";
 
 const SMALLEST = 0.79;
 
@@ -46,7 +46,8 @@ export class Graph {
   }
 
   vertex({ name, kind, x, y }, { width, height }) {
-    const group = draw("g", { class: `vertex ${kind}`, transform: `translate(${x} ${y})`, tabindex: 0, role: kind === "operator" ? "button" : "img", "data-name": name });
+    const more = kind === "operator" && modelled(this.topology); // whose executors are shown
+    const group = draw("g", { class: `vertex ${kind}${more ? " more" : ""}`, transform: `translate(${x} ${y})`, tabindex: 0, role: more ? "button" : "img", "data-name": name });
     const text = (className, at, down) => draw("text", { class: className, x: at, y: down });
     const inner = width - 28;
     const part = {
@@ -61,7 +62,7 @@ export class Graph {
     group.append(draw("rect", { class: "box", width, height, rx: 10 }));
     if (kind === "operator") group.append(part.track, part.fill);
     group.append(part.title, part.count, part.left1, part.right1, part.left2, part.right2);
-    if (kind === "operator") {
+    if (more) {
       group.addEventListener("click", () => this.onPick(name));
       group.addEventListener("keydown", (event) => {
         if (event.key !== "Enter" && event.key !== " ") return;
@@ -99,7 +100,8 @@ export class Graph {
       part.right1.textContent = vertex.share === null ? "" : `${percent(vertex.share)} of sojourn`;
       part.left2.textContent = `${rate(vertex.rate)} in`;
       part.right2.textContent = `${number(vertex.queue)} waiting`;
-      words.push(`${vertex.processors} processors`, `${percent(vertex.utilization)} busy`, `each serves ${rate(vertex.service_rate)}`, `a tuple takes ${duration(vertex.service)}`);
+      words.push(`${vertex.processors} ${unit(this.topology)}`, `${percent(vertex.utilization)} busy`);
+      if (vertex.service !== null) words.push(`each serves ${rate(vertex.service_rate)}`, `a tuple takes ${duration(vertex.service)}`);
       if (vertex.share !== null) words.push(`${percent(vertex.share)} of the sojourn`);
     } else if (part.kind === "source") {
       part.left1.textContent = `${rate(vertex.rate)}`;

@@ -2,20 +2,20 @@
 import { Charts } from "./charts.js";
 import { Decisions } from "./decisions.js";
 import { Executors } from "./executors.js";
-import { duration, make, number, percent, rate, tone } from "./format.js";
+import { capital, duration, make, number, percent, plural, rate, tone, unit } from "./format.js";
 import { Graph } from "./graph.js";
 import { WhatIf } from "./whatif.js";
 
 const RANGES = [["5 min", 300], ["30 min", 1800], ["6 h", 21600], ["All", null]];
 const RETRY_MS = 2000;
-const MOST_MARKS = 2000;
+const MOST_MARKS = 1000; // of each kind
 
 const byId = (id) => document.getElementById(id);
 const decisions = new Decisions();
 const executors = new Executors();
 const graph = new Graph((name) => executors.pick(name));
-const charts = new Charts((mark) => decisions.find(mark.number));
-const whatIf = new WhatIf();
+const charts = new Charts((mark) => decisions.find(mark));
+const whatIf = new WhatIf(say);
 let now = null; // all that the server has told
 let heardAt = 0;
 
@@ -40,12 +40,14 @@ function begin(told) {
   byId("name").textContent = topology.name;
   byId("name").title = topology.name;
   if (other) {
+    charts.forget();
     charts.begin(topology, names);
     graph.begin(topology);
-    executors.begin(names);
+    executors.begin(topology, names);
     whatIf.begin(topology);
+    byId("ranges").hidden = topology.across !== "time";
   }
-  decisions.begin(topology, now.decisions);
+  decisions.begin(topology, now.decisions, other);
   update();
 }
 
@@ -55,11 +57,22 @@ function news(told) {
     if (key !== "processors") now.history[key].push(...values);
   }
   for (const [name, values] of Object.entries(history.processors)) now.history.processors[name].push(...values);
-  now.marks = [...now.marks, ...told.marks].slice(-MOST_MARKS);
+  now.marks = bounded([...now.marks, ...told.marks]);
   now.status = told.status;
   now.latest = told.latest;
-  decisions.add(told.decisions, (words) => (byId("said").textContent = words));
+  decisions.add(told.decisions, say);
   update();
+}
+
+// Each kind has room of its own, so that frequent commits push nothing else out.
+function bounded(marks) {
+  const left = {};
+  return marks.reverse().filter(({ kind }) => (left[kind] = (left[kind] ?? MOST_MARKS) - 1) >= 0).reverse();
+}
+
+// Read out.
+function say(words) {
+  byId("said").textContent = words;
 }
 
 function update() {
@@ -77,7 +90,7 @@ function state() {
   const [kind, words] = status.finished ? ["ended", what] : status.paused ? ["paused", "Paused"] : now.latest ? ["live", "Live"] : ["waiting", "Starting"];
   show(status.problem ? "failed" : kind, status.problem ? "Failed" : words);
   banner(status.problem ? `The topology has failed: ${status.problem}` : "");
-  byId("foot").textContent = now.latest ? `Tick ${number(now.latest.number)}` : "";
+  byId("foot").textContent = now.latest ? `${topology.across === "round" ? "Round" : "Tick"} ${number(now.latest.number)}` : "";
 }
 
 function show(kind, words) {
@@ -116,17 +129,16 @@ function tiles() {
       latest.estimate === null ? "" : `the model has ${duration(latest.estimate)}`,
       share === null ? null : { share, tone: missed ? "bad" : tone(share * 0.9) }, missed),
     tile("Target kept", status.within === null ? "–" : kept(status.within / status.targeted), "",
-      status.within === null ? "there is no target" : `in ${number(status.within)} of ${number(status.targeted)} intervals`,
+      status.within === null ? (latest.target === null ? "there is no target" : "no interval could be judged") : `in ${number(status.within)} of ${number(status.targeted)} intervals`,
       status.within === null ? null : { share: status.within / status.targeted, tone: "good" }),
-    tile(topology.unit === "processors" ? "Processors" : "Spark executors", number(latest.processors), limit === null ? "" : ` of ${limit}`,
+    tile(capital(unit(topology)), number(latest.processors), limit === null ? "" : ` of ${limit}`,
       `${now.history.busy.at(-1) === null ? "" : `${percent(now.history.busy.at(-1))} busy`}`,
       now.history.busy.at(-1) === null ? null : { share: now.history.busy.at(-1), tone: tone(now.history.busy.at(-1)) }),
     tile(topology.source === "profile" ? "Carried" : "Load", number(latest.load), " /s", forecast ? `${rate(forecast.rate)} expected in ${duration(forecast.horizon)}` : ""),
-    tile("Changes", number(status.changes), "", `${plural(status.restarts, "restart")}, ${plural(status.commits, "commit")}`),
+    tile("Changes", number(status.changes), "", [plural(status.restarts, "restart"), ...(status.relocations ? [plural(status.relocations, "relocation")] : []), plural(status.commits, "commit")].join(", ")),
   );
 }
 
-const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
 const kept = (share) => `${(Math.floor(share * 1000) / 10).toFixed(share === 1 ? 0 : 1)} %`;
 
 // The stream tells everything at first, and then what is new; it comes back by itself.
@@ -136,8 +148,8 @@ function listen() {
   stream.addEventListener("news", (event) => heard(() => news(JSON.parse(event.data))));
   stream.addEventListener("error", () => {
     if (now?.status.finished) {
-      show("ended", "Ended");
-      banner(now.topology.source === "run" ? "" : "The server has ended. What it has told stays here.");
+      // How it ended stays to be read.
+      if (now.topology.source !== "run" && !now.status.problem) banner("The server has ended. What it has told stays here.");
     } else {
       const ago = heardAt ? ` The last figures are from ${new Date(heardAt).toLocaleTimeString()}.` : "";
       show("lost", "Connection lost");

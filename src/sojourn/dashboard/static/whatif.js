@@ -1,28 +1,28 @@
 // What the model says of another target or another load, at once. Asks the server; changes nothing.
-import { duration, make, number, percent, rate } from "./format.js";
+import { capital, duration, make, modelled, number, percent, rate } from "./format.js";
 
 const WAIT_MS = 60; // after the last move of a slider
 
 export class WhatIf {
-  constructor() {
+  constructor(told) {
+    this.told = told; // what somebody has asked for is read out; what just follows the figures is not
     this.host = document.querySelector("#whatif .body");
     this.target = slider("target", "Target", -1, 1, 0.01);
     this.load = slider("load", "Load", -1, 1, 0.01);
-    this.answer = make("p", { class: "answer", role: "status" });
+    this.answer = make("p", { class: "answer" });
     this.bars = make("div", { class: "bars" });
     this.back = make("button", { class: "plain", type: "button" }, "as it is now");
     this.back.addEventListener("click", () => {
       this.target.input.value = this.load.input.value = 0;
-      this.ask();
+      this.ask(true);
     });
-    for (const one of [this.target, this.load]) one.input.addEventListener("input", () => this.ask());
+    for (const one of [this.target, this.load]) one.input.addEventListener("input", () => this.ask(true));
     this.host.append(this.target.element, this.load.element, this.answer, this.bars, make("p", { class: "note" }, this.back));
   }
 
   begin(about) {
     this.about = about;
-    const able = about.source !== "attached query" && about.source !== "profile";
-    document.getElementById("whatif").hidden = !able;
+    document.getElementById("whatif").hidden = !modelled(about);
     this.asked = null;
   }
 
@@ -47,7 +47,8 @@ export class WhatIf {
     this.load.input.setAttribute("aria-valuetext", `${number(load)} times the present load`);
   }
 
-  ask() {
+  ask(wished = false) {
+    this.wished ||= wished;
     this.labels();
     if (!this.latest || document.getElementById("whatif").hidden) return;
     this.asked = this.latest.number;
@@ -63,6 +64,8 @@ export class WhatIf {
     const found = reply ? await reply.json().catch(() => null) : null;
     if (!found || !reply.ok) this.say(found ? capital(found.error) : "The server does not answer.");
     else this.show(found);
+    if (this.wished) this.told(this.answer.textContent);
+    this.wished = false;
   }
 
   show(found) {
@@ -105,4 +108,3 @@ function slider(id, label, min, max, step) {
   return { input, output, element: make("div", { class: "knob" }, make("label", { for: `${id}-knob` }, label), output, input) };
 }
 
-const capital = (words) => words.charAt(0).toUpperCase() + words.slice(1);

@@ -211,7 +211,7 @@ class SparkEngine:
         if not peek:
             self.placing.look(self.supervisor.wanted, found)
             self.regrouping.look(found)
-        return replace(found, commits=self.committed)
+        return replace(found, commits=self.committed, restarts=self.restarts)
 
     @property
     def on_pressure(self) -> Callable[[Pressure], None] | None:

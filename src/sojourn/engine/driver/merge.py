@@ -94,13 +94,22 @@ def part(change: Change) -> Part:
         change.of("sync_s") / max(1, moves),
         change.of("moving_s") / max(1, moves),
         change.now.owns != 0,
+        _machines(change.now),
     )
+
+
+def _machines(report: m.Report) -> dict[str, int]:
+    """How many of an executor's processors are on which machine."""
+    home = report.processors - sum(report.away.values())
+    here = {report.machine: home} if report.machine and home > 0 else {}
+    return {**here, **report.away}
 
 
 def _parts(changes: list[Change]) -> tuple[Part, ...]:
     """The parts of an operator's executors, where that is more than the operator's sample."""
     found = tuple(sorted(map(part, changes), key=lambda one: one.executor))
-    return found if len(found) > 1 or any(one.moves or one.state for one in found) else ()
+    more = any(one.moves or one.state or len(one.machines) > 1 for one in found)
+    return found if len(found) > 1 or more else ()
 
 
 def _hottest(change: Change, arrivals: int) -> float | None:

@@ -5,6 +5,7 @@ import codecs
 import contextlib
 import logging
 import os
+import select
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -46,32 +47,50 @@ def hushed(options: Mapping[str, str]) -> Iterator[None]:
 
 
 class Voice(threading.Thread):
-    """Reads a pipe. Holds back what comes until it is released, and passes on what comes after."""
+    """Reads a pipe. Holds back what comes until it is released, and passes on what comes after. It
+    reads under its lock, so nothing is on its way between the pipe and what is held."""
 
     def __init__(self, pipe: int) -> None:
         super().__init__(name="sojourn-voice", daemon=True)
         self.pipe = pipe
+        os.set_blocking(pipe, False)
         self.decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.held: str | None = ""
+        self.ended = False
         self.lock = threading.Lock()
 
     def run(self) -> None:
         """Until the other end is closed."""
-        while data := os.read(self.pipe, _MOST_BYTES):
+        there = select.poll()
+        there.register(self.pipe, select.POLLIN)
+        while not self.ended:
+            there.poll()
             with self.lock:
-                text = self.decoder.decode(data)
-                if self.held is None:
-                    say(text)
-                else:
-                    self.held = (self.held + text)[-_MOST_BYTES:]
+                self._read()
         os.close(self.pipe)
 
     def release(self, show: bool) -> None:
-        """Hold nothing back any more, and show what was, or drop it."""
+        """Hold nothing back any more, and show what was said until now, or drop it."""
         with self.lock:
+            while not self.ended and self._read():
+                continue
             if show and self.held:
                 say(self.held)
             self.held = None
+
+    def _read(self) -> bool:
+        """What is in the pipe, or a piece of it. Returns whether there was any."""
+        try:
+            data = os.read(self.pipe, _MOST_BYTES)
+        except BlockingIOError:
+            return False
+        self.ended = not data
+        text = self.decoder.decode(data, final=self.ended)
+        if self.held is None:
+            say(text)
+        else:
+            self.held = (self.held + text)[-_MOST_BYTES:]
+        return bool(data)
 
 
 def say(text: str) -> None:
