@@ -1,6 +1,8 @@
 """Jars from Maven Central, with a Maven and a Java that only pretend to fetch."""
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +42,21 @@ def test_maven_fetches_where_it_is_installed(machine: Path) -> None:
 
 def test_ivy_fetches_where_maven_cannot(machine: Path) -> None:
     program(machine / "maven" / "mvn", FAILS)
+    assert fetched(machine) == f"by {machine}/java/bin/java"
+
+
+def test_ivy_fetches_where_maven_takes_too_long(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(machine / "maven" / "mvn", "exec sleep 60\n")
+    run = subprocess.run
+
+    def impatient(command: list[str], **given: Any) -> Any:
+        if command[0].endswith("mvn"):
+            given["timeout"] = 0.05
+        return run(command, **given)
+
+    monkeypatch.setattr(subprocess, "run", impatient)
     assert fetched(machine) == f"by {machine}/java/bin/java"
 
 

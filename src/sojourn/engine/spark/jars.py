@@ -44,17 +44,22 @@ def _fetch(wanted: Sequence[str], java_home: Path, directory: Path) -> None:
     if maven := shutil.which("mvn"):
         ways.insert(0, _with_maven(wanted, directory, maven))
     for command in ways:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env={**os.environ, "JAVA_HOME": str(java_home)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_FETCH_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                env={**os.environ, "JAVA_HOME": str(java_home)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_FETCH_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            shutil.rmtree(directory / "jars", ignore_errors=True)
+            said.append(f"{command[0]}: not done within {_FETCH_S:g} s")
+            continue
         if done.returncode == 0 and any((directory / "jars").glob("*.jar")):
             return
         shutil.rmtree(directory / "jars", ignore_errors=True)
