@@ -27,6 +27,7 @@ SETTINGS = {
     "listener.name.secure.plain.sasl.jaas.config": (
         f'org.apache.kafka.common.security.plain.PlainLoginModule required user_ali="{PASSWORD}";'
     ),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "listener.name.secure.ssl.keystore.type": "PEM",
     "listener.name.secure.ssl.keystore.location": str(CERTIFICATE),
 }
