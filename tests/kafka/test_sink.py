@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from topics import NewTopics, held
 
 import sojourn as sj
@@ -246,7 +246,7 @@ def test_a_transaction_that_takes_too_long_is_sent_in_smaller_ones(
     """Kafka ends it, as if another run had come."""
     topic = topics()
     asked = AdminClient({"bootstrap.servers": broker.servers})
-    partition, latest = TopicPartition(topic, 0), OffsetSpec.latest()
+    partition, latest = TopicPartition(topic, 0), OffsetSpec.latest()  # type: ignore[no-untyped-call]
     ended: list[int] = []
 
     class Slow(Producer):
@@ -299,9 +299,9 @@ def test_a_sink_that_gave_up_sends_what_is_missing_once_kafka_is_back(
         with pytest.raises(TopologyFailed, match=r"could not be used for .* see that it runs"):
             at_once.cut()()
         patient.write("kept")
-        waits = [threads.submit(patient.cut()), threads.submit(source.splits)]
+        waits, comes = threads.submit(patient.cut()), threads.submit(source.splits)
         broker.start()
-        assert [one.result() for one in waits] == [Staged(), ["0"]]
+        assert (waits.result(), comes.result()) == (Staged(), ["0"])
     assert (0, b'"kept"') in held(broker.servers, other)
     after = opened(kafka(broker.servers, topic), room, epoch=1)
     after.publish(staged, 2, again=True)

@@ -111,7 +111,7 @@ class Answers:
 
 def asked(monkeypatch: pytest.MonkeyPatch, *known: bool | None) -> list[int]:
     clock = Clock()
-    monkeypatch.setattr(client.time, "sleep", lambda _s: None)
+    monkeypatch.setattr("time.sleep", lambda _s: None)
     answers: Any = Answers(clock, *known)
     return client.partitions(CLUSTER, answers, "orders", Trouble(CLUSTER, clock))
 
@@ -158,7 +158,7 @@ def test_a_topics_limit_is_asked_for_until_it_is_known(
 ) -> None:
     monkeypatch.setattr(Cluster, "admin", lambda *_: Config(*answers))
     monkeypatch.setattr(client, "partitions", lambda *_: [0, 1, 2])
-    monkeypatch.setattr(client.time, "sleep", lambda _s: None)
+    monkeypatch.setattr("time.sleep", lambda _s: None)
     assert client.limits(CLUSTER, "orders", Trouble(CLUSTER, Clock())) == (limit, 3)
 
 
