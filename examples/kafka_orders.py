@@ -95,6 +95,7 @@ def main() -> None:
             sj.start(topology(servers), checkpoint=checkpoint, settings={"commit": 1})
         )
         consumer = behind(servers)
+        stack.callback(consumer.close)
         paid = order(servers, options.count)
         found: dict[int, Any] = {}
         number = 0

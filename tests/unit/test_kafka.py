@@ -3,6 +3,7 @@
 import logging
 import operator
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +11,13 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.kafka import client
+from sojourn.kafka import client, outbox, topic
 from sojourn.kafka.client import Cluster, Trouble, checked
 from sojourn.kafka.message import writer
 from sojourn.kafka.reader import Reading
+from sojourn.kafka.topic import Topic
 from sojourn.sinks import Record
+from sojourn.sinks.kafka import _Straight
 from sojourn.sources import Unreadable
 
 CLUSTER = Cluster("broker:9092", {"sasl.password": "open-sesame", "client.id": "us"}, 60.0)
@@ -264,3 +267,132 @@ def test_a_group_that_may_not_be_written_does_not_stop_the_reading(
     assert caplog.text.count("group 'shown' may not be written") == 1
     consumer: Any = found.consumer
     assert consumer.shown == []
+
+
+class TestStraight:
+    """A producer in trouble: whose fault it is, and what to do."""
+
+    def made(self, monkeypatch: pytest.MonkeyPatch, **methods: Any) -> _Straight:
+        monkeypatch.setattr(Cluster, "producer", lambda *_, **__: SimpleNamespace(**methods))
+        return _Straight(CLUSTER, "orders", 1000)
+
+    @pytest.mark.parametrize(
+        ("code", "told"),
+        [
+            (KafkaError._UNKNOWN_PARTITION, None),
+            (KafkaError._FATAL, "did not take a result: .*; start again, which goes on after the"),
+        ],
+    )
+    def test_only_what_a_value_is_to_blame_for_meets_on_error(
+        self, code: int, told: str | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def produce(*_: Any, **__: Any) -> None:
+            raise KafkaException(KafkaError(code))
+
+        straight = self.made(monkeypatch, produce=produce)
+        with pytest.raises(KafkaException if told is None else TopologyFailed, match=told):
+            straight.write(Record(b"v"))
+        assert straight.cut()().publish == ()  # it leaves no trace
+
+    @pytest.mark.parametrize(
+        ("code", "told"),
+        [
+            (KafkaError._MSG_TIMED_OUT, "could not be used for 60 s: .*; see that it runs, and"),
+            (KafkaError.TOPIC_AUTHORIZATION_FAILED, "orders.*; correct its settings and start"),
+            (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "orders.*; start again, which goes on after"),
+        ],
+    )
+    def test_what_could_not_be_delivered_says_what_helps(
+        self, code: int, told: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def produce(*_: Any, on_delivery: Any) -> None:
+            on_delivery(KafkaError(code), None)
+
+        straight = self.made(monkeypatch, produce=produce)
+        straight.write(Record(b"v"))
+        with pytest.raises(TopologyFailed, match=told):
+            straight.cut()()
+
+    def test_a_client_that_cannot_go_on_is_told_by_a_commit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def poll(_wait_s: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._FATAL, "the producer is broken"))
+
+        straight = self.made(monkeypatch, produce=lambda *_, **__: None, poll=poll)
+        straight.write(Record(b"v"))
+        with pytest.raises(TopologyFailed, match="the producer is broken; start again, which goes"):
+            straight.cut()()
+
+
+class TestTopic:
+    """What the driver asks about the partitions."""
+
+    def made(self, monkeypatch: pytest.MonkeyPatch, *clients: Any) -> Topic:
+        left = iter(clients)
+        monkeypatch.setattr(Cluster, "admin", lambda *_: next(left))
+        monkeypatch.setattr(topic.client, "partitions", lambda _, asked, *__: asked.partitions())
+        return Topic(CLUSTER, "orders", "group", "latest", str, False, Unreadable)
+
+    def answers(self, *given: Any) -> Any:
+        """A client that gives these answers when it is asked for offsets."""
+        left = iter(given)
+
+        def result(_wait_s: float) -> Any:
+            answer = next(left)
+            if isinstance(answer, Exception):
+                raise answer
+            return SimpleNamespace(offset=answer)
+
+        def list_offsets(wanted: dict[Any, Any]) -> dict[Any, Any]:
+            return {partition: SimpleNamespace(result=result) for partition in wanted}
+
+        return SimpleNamespace(list_offsets=list_offsets, partitions=lambda: [0])
+
+    def test_after_a_failure_it_is_asked_anew(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fails() -> list[int]:
+            raise TopologyFailed("Kafka is away")
+
+        found = self.made(monkeypatch, SimpleNamespace(partitions=fails), self.answers(7, 8))
+        with pytest.raises(TopologyFailed):
+            found.splits()
+        assert [found.splits(), found.splits()] == [{"0": 7}, {"0": 8}]
+
+    def test_what_does_not_answer_is_asked_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        met: list[object] = []
+        monkeypatch.setattr(Trouble, "met", lambda _, why: met.append(why))
+        found = self.made(monkeypatch, self.answers(TimeoutError(), 7))
+        assert found.splits() == {"0": 7}
+        assert met == ["no answer within 5 s"]
+
+    def test_where_we_may_not_ask_it_is_told_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        forbidden = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        with pytest.raises(InputError, match=r"topic 'orders' at broker:9092: .*; ask for access"):
+            self.made(monkeypatch, self.answers(forbidden)).splits()
+
+
+def test_an_outbox_that_is_not_told_its_marker_asks_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And does not take it for one that has expired."""
+    lost = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+    answers = iter([(lost, -1001), (None, 3)])
+
+    def committed(_: Any, _wait_s: float) -> list[Any]:
+        error, offset = next(answers)
+        return [SimpleNamespace(error=error, offset=offset, metadata="")]
+
+    asked = SimpleNamespace(
+        committed=committed, close=lambda: None, consumer_group_metadata=lambda: None
+    )
+    producer = SimpleNamespace(init_transactions=lambda _: None)
+    monkeypatch.setattr(Cluster, "consumer", lambda *_, **__: asked)
+    monkeypatch.setattr(Cluster, "producer", lambda *_, **__: producer)
+    monkeypatch.setattr(outbox, "limits", lambda *_: (1000, 1))
+    monkeypatch.setattr("time.sleep", lambda _s: None)
+    (tmp_path / outbox.BEGUN).touch()
+    staged = tmp_path / "staged"
+    staged.touch()
+    outbox.Outbox(CLUSTER, "orders", "name", tmp_path).publish([staged], 3, again=True)
+    assert not staged.exists()  # it was sent before
+    assert next(answers, None) is None

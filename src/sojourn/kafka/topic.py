@@ -151,6 +151,7 @@ class Topic:
                 spec = admin.OffsetSpec.latest()
                 for number in behind:
                     del at[number]
+        trouble.over()
         return at
 
     def read(self, positions: Mapping[str, Any]) -> Iterator[tuple[Any, ...] | None]:
