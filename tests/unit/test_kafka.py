@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.kafka import client, outbox, topic
+from sojourn.kafka import client, outbox
 from sojourn.kafka.client import Cluster, Trouble, checked
 from sojourn.kafka.message import writer
 from sojourn.kafka.reader import Reading
@@ -331,7 +331,7 @@ class TestTopic:
     def made(self, monkeypatch: pytest.MonkeyPatch, *clients: Any) -> Topic:
         left = iter(clients)
         monkeypatch.setattr(Cluster, "admin", lambda *_: next(left))
-        monkeypatch.setattr(topic.client, "partitions", lambda _, asked, *__: asked.partitions())
+        monkeypatch.setattr(client, "partitions", lambda _, asked, *__: asked.partitions())
         return Topic(CLUSTER, "orders", "group", "latest", str, False, Unreadable)
 
     def answers(self, *given: Any) -> Any:
