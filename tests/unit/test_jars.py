@@ -68,6 +68,17 @@ def test_jars_are_fetched_once(machine: Path) -> None:
     assert [path.name.startswith("thing-") for path in (machine / "cache").iterdir()] == [True]
 
 
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("tool", ["maven/mvn", "java/bin/java"])
+def test_jars_may_be_wanted_without_what_they_need(machine: Path, tool: str, alone: bool) -> None:
+    tells = 'echo "$@" > "$FETCHED"; cat *.xml >> "$FETCHED"; '
+    program(machine / "maven" / "mvn", FAILS)
+    program(machine / tool, f"{tells}{FETCHES}")
+    jars("thing", WANTED, machine / "java", machine / "cache", alone)
+    asked = (machine / "fetched").read_text()
+    assert ("excludeTransitive=true" in asked or 'transitive="false"' in asked) == alone
+
+
 def test_what_cannot_be_fetched_is_told(machine: Path) -> None:
     program(machine / "maven" / "mvn", FAILS)
     program(machine / "java" / "bin" / "java", FAILS)
