@@ -400,7 +400,7 @@ def main() -> None:
     )
     parser.add_argument("parts", nargs="*", help="compare, kills; both if none")
     parser.add_argument(
-        "--quick", action="store_true", help="8 s each; 10 000 messages, and the broker 10 s away"
+        "--quick", action="store_true", help="8 s each; 20 000 messages, and the broker 10 s away"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="where to put the figures")
@@ -415,7 +415,7 @@ def main() -> None:
             found[part] = compare(8.0 if options.quick else 30.0, names)
         elif part == "kills":
             found[part] = kills(
-                *((10_000, 10.0) if options.quick else (50_000, 60.0)), options.seed
+                *((20_000, 10.0) if options.quick else (50_000, 60.0)), options.seed
             )
         else:
             parser.error(f"unknown part {part!r}; known: compare, kills")

@@ -141,9 +141,9 @@ def kills(count: int, away_s: float, seed: int) -> dict[str, Any]:
         Broker(Path(folder)) as broker,
     ):
         broker.make_topics({"orders": 3, "counts": 2})
+        driver = Driver(broker.servers, checkpoint)
         feed = threading.Thread(target=send, args=(broker.servers, count), daemon=True)
         feed.start()
-        driver = Driver(broker.servers, checkpoint)
         feed.join(5)
         print(f"the broker is away for {away_s:.0f} s", file=sys.stderr, flush=True)
         broker.kill()

@@ -428,11 +428,12 @@ def test_a_marker_is_kept_though_nothing_is_sent(
     sink.publish((), 1)  # there is none yet
     assert marker(broker, topic, room) < 0
     sink.publish(commit(sink, [1]), 2)
+    forget(broker, room)
     sink.publish((), 3)
-    assert marker(broker, topic, room) == 2  # not at every commit
+    assert marker(broker, topic, room) < 0  # not at every commit
     monkeypatch.setattr(outbox, "KEEP_S", 0.0)
     sink.publish((), 4)
-    assert marker(broker, topic, room) == 4
+    assert marker(broker, topic, room) == 2  # as before: a copy made since then may be used
     monkeypatch.undo()
     forget(broker, room)
     after = opened(kafka(broker.servers, topic), room, epoch=1)  # whose results may be rare

@@ -158,6 +158,9 @@ class Outbox:
     def _publish(self, files: list[Path], commit: int, again: bool) -> None:
         if commit <= self.done:
             return
+        if not files:
+            self._mark(self.done if self.known else commit)
+            return
         missing = [path for path in files if not path.exists()]
         away = [path for path in missing if not (again and not self.known and path.parent.is_dir())]
         if away:
@@ -168,21 +171,26 @@ class Outbox:
         begun = self.room / BEGUN
         left = [path for path in files if path not in missing]
         if not self.known:
-            if again and files and begun.exists():
+            if again and begun.exists():
                 if not missing:
+                    folders = ", ".join(sorted({str(path.parent) for path in files}))
                     raise TopologyFailed(
                         f"topic {self.topic!r}: it is not known whether the results of commit "
                         f"{commit} were sent, because the offsets of group {self.name} have "
-                        f"expired; look whether those in {files[0].parent} are in the topic; "
+                        f"expired; look whether those in {folders} are in the topic; "
                         f"delete these files if they are, or {begun} if they are not, and start "
                         "again"
                     )
                 left = []  # the first file is removed when all are sent
-            self._begin()
-            self._commit(commit - 1, "")
+            self._mark(commit - 1)
         if not begun.exists():
             durable.write(durable.private_directory(self.room) / BEGUN, b"")
         self._send(left, commit, self.begun[1] if self.begun[0] == commit else 0)
+
+    def _mark(self, done: int) -> None:
+        """Write the marker, and nothing else."""
+        self._begin()
+        self._commit(done)
 
     def _send(self, files: Iterable[Path], commit: int, skip: int) -> None:
         assert self.producer is not None
@@ -210,22 +218,21 @@ class Outbox:
                         producer.poll(0.1)
         if not waiting:
             self._begin()
-        self._commit(commit, "")
-        self.done = commit
+        self._commit(commit)
 
     def _begin(self) -> None:
         assert self.producer is not None
         self.begun_s = self.clock()
         self.producer.begin_transaction()
 
-    def _commit(self, done: int, metadata: str) -> None:
+    def _commit(self, done: int, metadata: str = "") -> None:
         """Commit a transaction, with what was sent by its end."""
         assert self.producer is not None
         marker = self._marker(done, metadata)
         self._flush(self.producer)
         self.producer.send_offsets_to_transaction([marker], self.group, _ASK_S)
         self.producer.commit_transaction(_ASK_S)
-        self.known = True
+        self.known, self.done = True, done
         self.kept_s = self.clock()
 
     def _flush(self, producer: "Producer") -> None:
