@@ -22,7 +22,9 @@ import sojourn as sj
 from sojourn.engine.spark.broker import Broker
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.kafka import client, outbox
+from sojourn.kafka.client import Cluster
 from sojourn.sinks import Record, Sink, Staged, kafka
+from sojourn.sinks.kafka import _Straight
 
 
 def opened(sink: Sink[Any], room: Path, part: int = 0, epoch: int = 0) -> Sink[Any]:
@@ -278,24 +280,24 @@ def seen(asked: AdminClient, partition: TopicPartition, latest: Any) -> int:
 
 
 def test_a_sink_that_gave_up_sends_what_is_missing_once_kafka_is_back(
-    broker: Broker, topics: NewTopics, tmp_path: Path
+    broker: Broker, topics: NewTopics, room: Path
 ) -> None:
-    """At least once gives up with the same words, and goes on without failing where it may."""
+    """At least once gives up with the same words. Who is patient goes on, at the first contact,
+    too."""
     topic, other = topics(), topics()
-    room = tmp_path / f"sink-{os.getpid()}-{topic}"
-    once = opened(kafka(broker.servers, topic, timeout=0.5), room)
-    once.publish(commit(once, [1]), 1)
-    at_once, patient = (
-        opened(kafka(broker.servers, other, delivery="at_least_once", timeout=timeout), room)
-        for timeout in (1, 60)
-    )
+    first = opened(kafka(broker.servers, topic), room)
+    first.publish(commit(first, [1]), 1)
+    staged = commit(first, [2])
+    patient = opened(kafka(broker.servers, other, delivery="at_least_once"), room)
+    once = kafka(broker.servers, topic, timeout=0.5)
+    once.run, once.room = "run", room
+    at_once = _Straight(Cluster(broker.servers, {}, 1.0), other, 1_000_000)
     source = sj.sources.kafka(broker.servers, topic)
     with ThreadPoolExecutor() as threads:
         broker.kill()
-        staged = commit(once, [2])
         with pytest.raises(TopologyFailed, match=r"could not be used for .* see that it runs"):
             once.publish(staged, 2)
-        at_once.write("lost")
+        at_once.write(Record(b"lost"))
         with pytest.raises(TopologyFailed, match=r"could not be used for .* see that it runs"):
             at_once.cut()()
         patient.write("kept")
