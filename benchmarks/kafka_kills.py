@@ -1,9 +1,10 @@
 """Messages from topic to topic while everything is killed at random; the second half of
 benchmarks/kafka.py. Run by itself, it is the driver that is killed, too:
 
-    python benchmarks/kafka_kills.py SERVERS CHECKPOINT READERS
+    python benchmarks/kafka_kills.py SERVERS CHECKPOINT
 """
 
+import itertools
 import json
 import os
 import random
@@ -25,8 +26,9 @@ from sojourn.testing import Broker
 from sojourn.wiring import Running
 
 KEYS = 50
-PER_S = 250
-READERS = (1, 3, 2)
+PER_S = 150
+READERS = (3, 2, 1)  # after the one that each driver starts with
+SETTLE_S = 20.0
 KINDS: dict[str, Callable[[Running], int]] = {
     "source": lambda running: victims.executor(running, "orders"),
     "executor": lambda running: victims.executor(running, "count"),
@@ -47,38 +49,54 @@ class Count(sj.Operator):
         yield key, self.state[key]
 
 
-def topology(servers: str, readers: int) -> sj.Topology:
+def topology(servers: str) -> sj.Topology:
     """orders → count → counts."""
     t = sj.Topology("kills")
     read = sj.sources.kafka(servers, "orders", read="message")
-    orders = t.source("orders", read, executors=readers)
+    orders = t.source("orders", read)
     counts = t.operator("count", Count, orders, key=lambda message: message.key, processors=2)
     written = sj.sinks.kafka(servers, "counts", key=lambda pair: pair[0])
     t.sink("out", written, counts, executors=2)
     return t
 
 
-def drive(servers: str, checkpoint: str, readers: int) -> None:
-    """A driver: kills what it is told to on its standard input, itself included."""
+def drive(servers: str, checkpoint: str) -> None:
+    """A driver: kills what it is told to on its standard input, itself included, and answers
+    whether it has. A number is how many processes are to read."""
     settings = {"commit": 1}
-    with sj.start(topology(servers, readers), checkpoint=checkpoint, settings=settings) as running:
+    with sj.start(topology(servers), checkpoint=checkpoint, settings=settings) as running:
         print("runs", flush=True)
         for line in sys.stdin:
-            if line.strip() == "stop":
+            word = line.strip()
+            if word == "stop":
                 break
-            kill(running, line.strip())
+            done = read_by(running, int(word)) if word.isdecimal() else kill(running, word)
+            print("done" if done else "not done", flush=True)
 
 
-def kill(running: Running, kind: str) -> None:
+def kill(running: Running, kind: str) -> bool:
     """Kill one process of a kind, if there is one now."""
     try:
         os.kill(KINDS[kind](running), signal.SIGKILL)
     except (StopIteration, IndexError, ProcessLookupError):
         print(f"no {kind} to kill now", file=sys.stderr)
+        return False
+    return True
+
+
+def read_by(running: Running, readers: int) -> bool:
+    """Have so many processes read. Returns whether they do."""
+    running.resize({"orders": readers})
+    deadline = time.monotonic() + SETTLE_S
+    while running.allocation()["orders"] != readers:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 class Driver:
-    """A driver process, started again whenever it is gone, each time with other readers."""
+    """A driver process, started again whenever it is gone."""
 
     def __init__(self, servers: str, checkpoint: str) -> None:
         self.servers, self.checkpoint = servers, checkpoint
@@ -87,9 +105,8 @@ class Driver:
 
     def start(self) -> None:
         """Start one, and wait until it runs."""
-        readers = READERS[self.starts % len(READERS)]
         self.starts += 1
-        command = [sys.executable, __file__, self.servers, self.checkpoint, str(readers)]
+        command = [sys.executable, __file__, self.servers, self.checkpoint]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -97,43 +114,58 @@ class Driver:
         if self.process.stdout.readline() != "runs\n":
             sys.exit("a driver did not start")
 
-    def tell(self, word: str) -> None:
-        """Tell it what to kill."""
+    def tell(self, word: str) -> bool:
+        """Tell it what to do. Returns whether it could."""
         assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write(f"{word}\n")
         self.process.stdin.flush()
         if word in ("driver", "stop"):
             code = self.process.wait(180)
             if word == "stop" and code:
                 sys.exit("a driver did not stop well")
+            return True
+        said = self.process.stdout.readline()
+        if not said:
+            sys.exit(f"a driver has ended, told to: {word}")
+        return said == "done\n"
 
 
-def kills(count: int, seed: int) -> dict[str, Any]:
+def kills(count: int, away_s: float, seed: int) -> dict[str, Any]:
     """Count messages while everything is killed, and check what has come out."""
     draw, killed = random.Random(seed), dict.fromkeys((*KINDS, "broker"), 0)
+    changes, readers = 0, itertools.cycle(READERS)
     with (
         tempfile.TemporaryDirectory() as folder,
         tempfile.TemporaryDirectory() as checkpoint,
         Broker(Path(folder)) as broker,
     ):
         broker.make_topics({"orders": 3, "counts": 2})
+        driver = Driver(broker.servers, checkpoint)
         feed = threading.Thread(target=send, args=(broker.servers, count), daemon=True)
         feed.start()
-        driver = Driver(broker.servers, checkpoint)
-        order = list(killed)
+        feed.join(5)
+        print(f"the broker is away for {away_s:.0f} s", file=sys.stderr, flush=True)
+        broker.kill()
+        time.sleep(away_s)
+        broker.start()
+        order = [*killed, "readers"]
         while feed.is_alive():
             draw.shuffle(order)
             for kind in order:
                 feed.join(draw.uniform(2, 8))
                 if not feed.is_alive():
                     break
-                print(f"killing: {kind}", file=sys.stderr, flush=True)
-                killed[kind] += 1
+                print(f"now: {kind}", file=sys.stderr, flush=True)
+                if kind == "readers":
+                    changes += driver.tell(str(next(readers)))
+                    continue
                 if kind == "broker":
+                    killed[kind] += 1
                     broker.kill()
                     broker.start()
                     continue
-                driver.tell(kind)
+                killed[kind] += driver.tell(kind)
                 if kind == "driver":
                     driver.start()
         deadline = time.monotonic() + 120
@@ -149,7 +181,17 @@ def kills(count: int, seed: int) -> dict[str, Any]:
     missed = [f"{wrong} counts are out of order"] if wrong else []
     if len(found) != count:
         missed.append(f"{len(found)} counts of {count} messages")
-    return {"messages": count, "killed": killed, "drivers": driver.starts, "missed": missed}
+    missed += [f"no {kind} was killed" for kind, number in killed.items() if not number]
+    if not changes:
+        missed.append("readers never changed")
+    return {
+        "messages": count,
+        "away_s": away_s,
+        "killed": killed,
+        "readers_changed": changes,
+        "drivers": driver.starts,
+        "missed": missed,
+    }
 
 
 def send(servers: str, count: int) -> None:
@@ -192,4 +234,4 @@ def seen(servers: str) -> list[tuple[str, int]]:
 
 
 if __name__ == "__main__":
-    drive(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    drive(sys.argv[1], sys.argv[2])

@@ -36,7 +36,8 @@ class Total(sj.Operator):
 def topology(servers: str) -> sj.Topology:
     """Topic orders → total → topic totals."""
     t = sj.Topology("kafka-orders")
-    orders = t.source("orders", sj.sources.kafka(servers, "orders", read="json"), executors=2)
+    read = sj.sources.kafka(servers, "orders", read="json", start="latest")
+    orders = t.source("orders", read, executors=2)
     totals = t.map("total", Total, orders, key=lambda order: order["customer"])
     t.sink("totals", sj.sinks.kafka(servers, "totals", key=lambda total: total[0]), totals)
     return t
@@ -54,12 +55,20 @@ def order(servers: str, count: int) -> int:
     return paid
 
 
-def totals(servers: str) -> Iterator[tuple[int, int]]:
-    """What appears in the topic of totals, as soon as it is committed."""
+def behind(servers: str) -> Consumer:
+    """Another program, which reads what comes into the topic of totals from now on."""
     settings = {"bootstrap.servers": servers, "group.id": "reader"}
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    consumer.assign([TopicPartition("totals", number, 0) for number in range(PARTITIONS)])
-    while True:
+    places = [TopicPartition("totals", number) for number in range(PARTITIONS)]
+    for place in places:
+        _, place.offset = consumer.get_watermark_offsets(place, 30)
+    consumer.assign(places)
+    return consumer
+
+
+def totals(consumer: Consumer, running: sj.Running) -> Iterator[tuple[int, int]]:
+    """What appears in the topic of totals, as soon as it is committed, while the topology runs."""
+    while running.error is None:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None:
             customer, total = json.loads(message.value() or b"")
@@ -73,24 +82,29 @@ def main() -> None:
     parser.add_argument("--servers", help="a broker that runs, with the topics orders and totals")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
-        servers = options.servers
+        servers, kept = options.servers, Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if servers is None:
             print("starting a broker …", flush=True)
-            kept = stack.enter_context(tempfile.TemporaryDirectory())
-            broker = stack.enter_context(Broker(Path(kept)))
+            broker = stack.enter_context(Broker(kept / "broker"))
             broker.make_topics({"orders": PARTITIONS, "totals": PARTITIONS})
             servers = broker.servers
-        paid = order(servers, options.count)
         print("starting Spark …", flush=True)
-        running = stack.enter_context(sj.start(topology(servers), settings={"commit": 1}))
+        # In earnest this is a directory that lasts: the next start goes on from what it holds.
+        checkpoint = kept / "checkpoint"
+        running = stack.enter_context(
+            sj.start(topology(servers), checkpoint=checkpoint, settings={"commit": 1})
+        )
+        consumer = behind(servers)
+        stack.callback(consumer.close)
+        paid = order(servers, options.count)
         found: dict[int, Any] = {}
-        for number, (customer, total) in enumerate(totals(servers), 1):
+        number = 0
+        for number, (customer, total) in enumerate(totals(consumer, running), 1):
             found[customer] = total
             if number == options.count:
                 break
         right = "as was paid" if sum(found.values()) == paid else f"but {paid} was paid"
         print(f"{number} orders of {len(found)} customers, {sum(found.values())} in all, {right}")
-        assert running.error is None
 
 
 if __name__ == "__main__":

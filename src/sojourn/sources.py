@@ -195,8 +195,9 @@ class Source(Generic[T_co]):
         An iterator that ends says that its splits are read to the end; a source that never ends
         must not return, even if `positions` is empty, as it is where there are more processes than
         splits. All this runs in a process of its own, in a thread that the engine makes. Only
-        `backlog` is called beside it, by the same thread. Another process has a copy of the
-        source, as pickled in the driver."""
+        `backlog` is called beside it, by the same thread, and of the newest iterator. When splits
+        change hands, the next iterator may begin, in a thread of its own, before the one before it
+        is closed. Another process has a copy of the source, as pickled in the driver."""
         raise TypeError(f"{type(self).__name__} must define read_splits(self, positions)")
 
     def backlog(self) -> Mapping[str, int] | None:
@@ -319,9 +320,12 @@ class _Files(Source[T]):
     def _parsed(self, name: str, offset: int, line: bytes) -> T | Unreadable:
         try:
             return self.parse(line.decode("utf-8").rstrip("\r\n"))
-        except ValueError as error:
+        except Exception as error:  # noqa: BLE001  # user code may raise anything
             shown = line.decode("utf-8", "replace").rstrip("\r\n")[:80]
-            return Unreadable(f"{name}: the line that ends at byte {offset}: {shown!r}", str(error))
+            return Unreadable(
+                f"{name}: the line that ends at byte {offset}: {shown!r}",
+                f"{type(error).__name__}: {error}",
+            )
 
 
 class _Socket(Source[str]):

@@ -14,32 +14,45 @@ from sojourn.engine.spark.broker import Broker, free_port
 __all__ = ["no_process_is_left_behind", "spark"]  # fixtures of the tests on Spark
 
 
-PORT, SECURE, CONTROLLER = free_port(), free_port(), free_port()
 CERTIFICATE = Path(__file__).with_name("tests-only.pem")  # signed by itself, for loopback
 PASSWORD = "open-sesame"
-SETTINGS = {
-    "listeners": f"PLAINTEXT://127.0.0.1:{PORT},SECURE://127.0.0.1:{SECURE},"
-    f"CONTROLLER://127.0.0.1:{CONTROLLER}",
-    "advertised.listeners": f"PLAINTEXT://127.0.0.1:{PORT},SECURE://127.0.0.1:{SECURE}",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL",
-    "controller.quorum.voters": f"1@127.0.0.1:{CONTROLLER}",
-    "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
-    "listener.name.secure.plain.sasl.jaas.config": (
-        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_ali="{PASSWORD}";'
-    ),
-    "listener.name.secure.ssl.keystore.type": "PEM",
-    "listener.name.secure.ssl.keystore.location": str(CERTIFICATE),
-}
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with Broker(tmp_path_factory.mktemp("broker"), PORT, SETTINGS) as broker:
+def secure_port() -> int:
+    """Where the broker asks for a password."""
+    return free_port()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory, secure_port: int) -> Iterator[Broker]:
+    port, controller = free_port(), free_port()
+    listeners = f"PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure_port}"
+    settings = {
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": listeners,
+        "listener.security.protocol.map": (
+            "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL"
+        ),
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listener.name.secure.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.secure.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'user_ali="{PASSWORD}";'
+        ),
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+        "listener.name.secure.ssl.keystore.type": "PEM",
+        "listener.name.secure.ssl.keystore.location": str(CERTIFICATE),
+    }
+    with Broker(tmp_path_factory.mktemp("broker"), port, settings) as broker:
         yield broker
 
 
 @pytest.fixture
-def secure(broker: Broker) -> tuple[str, dict[str, str]]:  # noqa: ARG001  # it is up
+def secure(
+    broker: Broker,  # noqa: ARG001  # it is up
+    secure_port: int,
+) -> tuple[str, dict[str, str]]:
     """Where the broker asks for a password, over TLS; and how to get in."""
     options = {
         "security.protocol": "SASL_SSL",
@@ -48,7 +61,7 @@ def secure(broker: Broker) -> tuple[str, dict[str, str]]:  # noqa: ARG001  # it 
         "sasl.password": PASSWORD,
         "ssl.ca.location": str(CERTIFICATE),
     }
-    return f"127.0.0.1:{SECURE}", options
+    return f"127.0.0.1:{secure_port}", options
 
 
 @pytest.fixture(scope="session")

@@ -24,6 +24,27 @@ def test_a_port_in_use_is_refused(broker: Broker, tmp_path: Path) -> None:
         Broker(tmp_path, broker.port)
 
 
+def test_a_directory_that_another_broker_uses_is_refused(broker: Broker) -> None:
+    with pytest.raises(InputError, match="another broker uses it; stop that one"):
+        Broker(broker.directory)
+
+
+@pytest.mark.parametrize("under", ["", "below"])
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path, under: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InputError, match="must be a directory that can be made and written to"):
+        Broker(file / under)
+
+
+@pytest.mark.parametrize("topic", ["a b", "a b:3", "orders:0", ":3", "orders:x"])
+def test_a_topic_that_cannot_be_made_is_refused(topic: str) -> None:
+    command = [sys.executable, "-m", "sojourn", "broker", "--topic", topic]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: --topic '{topic}': ")
+
+
 def test_one_command_brings_a_broker_up(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sojourn", "broker", "--port", "0", "--topic", "orders:3"]
     with subprocess.Popen(

@@ -1,24 +1,30 @@
 """What `sojourn.sinks.kafka` writes to a real broker. The test does what the engine does."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from topics import NewTopics, held
 
 import sojourn as sj
 from sojourn.engine.spark.broker import Broker
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.kafka import outbox
-from sojourn.sinks import Record, Sink, kafka
+from sojourn.kafka import client, outbox
+from sojourn.kafka.client import Cluster
+from sojourn.sinks import Record, Sink, Staged, kafka
+from sojourn.sinks.kafka import _Straight
 
 
 def opened(sink: Sink[Any], room: Path, part: int = 0, epoch: int = 0) -> Sink[Any]:
@@ -77,6 +83,25 @@ def test_a_predecessor_that_still_runs_can_send_no_more(
     assert [value for _, value in held(broker.servers, topic)] == [b"1", b"2"]
 
 
+@pytest.mark.parametrize(("number", "again"), [(2, False), (2, True), (3, False)])
+def test_a_checkpoint_that_is_older_than_what_was_sent_is_refused(
+    broker: Broker, topics: NewTopics, room: Path, number: int, again: bool
+) -> None:
+    """Its results would be taken for those of the commit with the same number."""
+    topic = topics()
+    sink = opened(kafka(broker.servers, topic), room)
+    for commits in range(1, 4):
+        sink.publish(commit(sink, [commits]), commits)
+    copy = opened(kafka(broker.servers, topic), room, epoch=1)
+    staged = commit(copy, ["other"])
+    with pytest.raises(TopologyFailed, match=f"is older .* commit {number}, and commit 3 was sent"):
+        copy.publish(staged, number, again)
+    assert Path(staged[0][0]).exists()
+    newest = opened(kafka(broker.servers, topic), room, epoch=2)
+    newest.publish(staged, 4)
+    assert [value for _, value in held(broker.servers, topic)] == [b"1", b"2", b"3", b'"other"']
+
+
 def test_several_processes_write_and_keys_keep_their_order(
     broker: Broker, topics: NewTopics, room: Path
 ) -> None:
@@ -113,6 +138,7 @@ def test_what_does_not_fit_a_transaction_is_sent_in_several(
     assert [value for _, value in held(broker.servers, topic)] == [b"%d" % n for n in range(8)]
 
 
+POINTS = ("send_offsets_to_transaction", "commit_transaction", "begin_transaction")
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -120,9 +146,9 @@ import sojourn as sj
 from confluent_kafka import Producer
 from sojourn.kafka import client, outbox
 
-servers, topic, room, point, chunk = sys.argv[1:6]
+servers, topic, room, point, chunk, turn = sys.argv[1:7]
 outbox.CHUNK = int(chunk)
-left = [2]  # at its second transaction
+left = [int(turn)]  # at which of its transactions; the first says only that nothing is sent yet
 
 def dies(name):
     def method(self, *given):
@@ -158,18 +184,31 @@ while number < 4:
 """
 
 
-@pytest.mark.parametrize("chunk", [1000, 4])
 @pytest.mark.parametrize(
-    "point", ["send_offsets_to_transaction", "commit_transaction", "begin_transaction"]
+    ("point", "chunk", "turn"),
+    [
+        *((point, chunk, 3) for chunk in (1000, 4) for point in POINTS),
+        ("commit_transaction", 1000, 1),
+    ],
 )
 def test_a_driver_that_is_killed_while_it_sends_sends_each_result_once(
-    broker: Broker, topics: NewTopics, room: Path, point: str, chunk: int
+    broker: Broker, topics: NewTopics, room: Path, point: str, chunk: int, turn: int
 ) -> None:
     topic = topics()
     room.mkdir()
     for at in (point, "nowhere"):
         done = subprocess.run(
-            [sys.executable, "-c", KILLED, broker.servers, topic, str(room), at, str(chunk)],
+            [
+                sys.executable,
+                "-c",
+                KILLED,
+                broker.servers,
+                topic,
+                str(room),
+                at,
+                f"{chunk}",
+                f"{turn}",
+            ],
             check=False,
         )
         assert done.returncode == (0 if at == "nowhere" else -signal.SIGKILL)
@@ -201,6 +240,74 @@ def test_a_broker_that_is_away_for_a_while_delays_and_loses_nothing(
         found.append(next(piece for piece in reading if piece is not None))
     publishing.join()
     assert [piece[0] for piece in found] == [str(number) for number in [*before, *after]]
+
+
+def test_a_transaction_that_takes_too_long_is_sent_in_smaller_ones(
+    broker: Broker, topics: NewTopics, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka ends it, as if another run had come."""
+    topic = topics()
+    asked = AdminClient({"bootstrap.servers": broker.servers})
+    partition, latest = TopicPartition(topic, 0), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    ended: list[int] = []
+
+    class Slow(Producer):
+        """It lets its first transaction with results be ended by Kafka."""
+
+        def send_offsets_to_transaction(self, *given: Any) -> None:
+            if sink.outbox.known and not ended:
+                self.flush()
+                while not (at := seen(asked, partition, latest)):
+                    continue
+                ended.append(at)
+            super().send_offsets_to_transaction(*given)
+
+    monkeypatch.setattr(client.confluent(), "Producer", Slow)
+    options = {"transaction.timeout.ms": 1000}
+    sink: Any = opened(kafka(broker.servers, topic, options=options), room)
+    sink.publish(commit(sink, range(8)), 1)
+    assert ended
+    assert sink.outbox.chunk < outbox.CHUNK
+    assert [value for _, value in held(broker.servers, topic)] == [b"%d" % n for n in range(8)]
+
+
+def seen(asked: AdminClient, partition: TopicPartition, latest: Any) -> int:
+    """Up to where readers of committed messages have nothing to wait for."""
+    level = IsolationLevel.READ_COMMITTED
+    (found,) = asked.list_offsets({partition: latest}, isolation_level=level).values()
+    offset: int = found.result(30).offset
+    return offset
+
+
+def test_a_sink_that_gave_up_sends_what_is_missing_once_kafka_is_back(
+    broker: Broker, topics: NewTopics, room: Path
+) -> None:
+    """At least once gives up with the same words. Who is patient goes on, at the first contact,
+    too."""
+    topic, other = topics(), topics()
+    first = opened(kafka(broker.servers, topic), room)
+    first.publish(commit(first, [1]), 1)
+    staged = commit(first, [2])
+    patient = opened(kafka(broker.servers, other, delivery="at_least_once"), room)
+    once = kafka(broker.servers, topic, timeout=0.5)
+    once.run, once.room = "run", room
+    at_once = _Straight(Cluster(broker.servers, {}, 1.0), other, 1_000_000)
+    source = sj.sources.kafka(broker.servers, topic)
+    with ThreadPoolExecutor() as threads:
+        broker.kill()
+        with pytest.raises(TopologyFailed, match=r"could not be used for .* see that it runs"):
+            once.publish(staged, 2)
+        at_once.write(Record(b"lost"))
+        with pytest.raises(TopologyFailed, match=r"could not be used for .* see that it runs"):
+            at_once.cut()()
+        patient.write("kept")
+        waits, comes = threads.submit(patient.cut()), threads.submit(source.splits)
+        broker.start()
+        assert (waits.result(), comes.result()) == (Staged(), ["0"])
+    assert (0, b'"kept"') in held(broker.servers, other)
+    after = opened(kafka(broker.servers, topic), room, epoch=1)
+    after.publish(staged, 2, again=True)
+    assert [value for _, value in held(broker.servers, topic)] == [b"1", b"2"]
 
 
 def test_at_least_once_sends_at_once_and_a_commit_waits_for_it(
@@ -250,6 +357,9 @@ def test_what_cannot_be_written_raises_and_leaves_no_trace(
         sink.write(b"x" * 1900)
     with pytest.raises(TypeError, match="write='bytes' takes bytes; got str"):
         sink.write("text")
+    beyond: Any = kafka(broker.servers, topic, write=lambda n: Record(b"", None, (), n))
+    with pytest.raises(ValueError, match="has partitions 0 to 0; got a Record with partition 1"):
+        opened(beyond, room, 1).write(1)
     sink.publish(commit(sink, [b"y" * 1000] * 3), 1)
     assert Counter(len(value) for _, value in held(broker.servers, topic)) == {1000: 3, 5: 1}
 
@@ -267,20 +377,96 @@ def test_a_topic_that_takes_less_than_it_did_is_told(
     assert Path(staged[0][0]).exists()
 
 
-def test_expired_markers_are_told_and_nothing_is_sent(
-    broker: Broker, topics: NewTopics, room: Path
+def forget(broker: Broker, room: Path) -> None:
+    """What Kafka does after a week."""
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    (gone,) = admin.delete_consumer_groups([f"sojourn-run-{room.name}"]).values()
+    gone.result(30)
+
+
+def marker(broker: Broker, topic: str, room: Path) -> int:
+    asked = Consumer({"bootstrap.servers": broker.servers, "group.id": f"sojourn-run-{room.name}"})
+    (found,) = asked.committed([TopicPartition(topic, 0)], 30)
+    asked.close()
+    offset: int = found.offset
+    return offset
+
+
+@pytest.mark.parametrize("was_sent", [True, False])
+def test_expired_markers_are_told_and_the_remedy_helps(
+    broker: Broker, topics: NewTopics, room: Path, was_sent: bool
 ) -> None:
     topic = topics()
     sink = opened(kafka(broker.servers, topic), room)
     sink.publish(commit(sink, [1]), 1)
     staged = commit(sink, [2])
-    admin = sink.cluster.admin(outbox.Trouble(sink.cluster))  # type: ignore[attr-defined]
-    (gone,) = admin.delete_consumer_groups([f"sojourn-run-{room.name}"]).values()
-    gone.result(30)
-    after = opened(kafka(broker.servers, topic), room)
-    with pytest.raises(TopologyFailed, match=r"it is not known whether .* commit 2 were sent"):
+    path = Path(staged[0][0])
+    if was_sent:  # and the driver was killed before it removed what it had sent
+        content = path.read_bytes()
+        sink.publish(staged, 2)
+        path.write_bytes(content)
+    forget(broker, room)
+    after = opened(kafka(broker.servers, topic), room, epoch=1)
+    with pytest.raises(TopologyFailed, match=r"it is not known whether .* commit 2 were") as told:
         after.publish(staged, 2, again=True)
-    assert [value for _, value in held(broker.servers, topic)] == [b"1"]
+    files, begun = re.findall(rf"{room}\S*", str(told.value))
+    assert [value for _, value in held(broker.servers, topic)] == [b"1", b"2"][: 1 + was_sent]
+    if was_sent:
+        for one in Path(files).iterdir():
+            one.unlink()
+    else:
+        Path(begun).unlink()
+    last = opened(kafka(broker.servers, topic), room, epoch=2)
+    last.publish(staged, 2, again=True)
+    last.publish(commit(last, [3]), 3)
+    assert [value for _, value in held(broker.servers, topic)] == [b"1", b"2", b"3"]
+
+
+def test_a_marker_is_kept_though_nothing_is_sent(
+    broker: Broker, topics: NewTopics, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics()
+    sink = opened(kafka(broker.servers, topic), room)
+    sink.publish((), 1)  # there is none yet
+    assert marker(broker, topic, room) < 0
+    sink.publish(commit(sink, [1]), 2)
+    forget(broker, room)
+    sink.publish((), 3)
+    assert marker(broker, topic, room) < 0  # not at every commit
+    monkeypatch.setattr(outbox, "KEEP_S", 0.0)
+    sink.publish((), 4)
+    assert marker(broker, topic, room) == 2  # as before: a copy made since then may be used
+    monkeypatch.undo()
+    forget(broker, room)
+    after = opened(kafka(broker.servers, topic), room, epoch=1)  # whose results may be rare
+    after.publish((), 5)
+    assert marker(broker, topic, room) == 5
+
+
+def test_a_marker_is_there_before_results_are(
+    broker: Broker, topics: NewTopics, room: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that an expired one is told from none, though the first commit with results failed."""
+    topic = topics()
+    sink = opened(kafka(broker.servers, topic), room)
+    staged = commit(sink, [1])
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(outbox.Outbox, "_send", killed)
+    with pytest.raises(KeyboardInterrupt):
+        sink.publish(staged, 7)
+    assert marker(broker, topic, room) == 6
+    assert (room / outbox.BEGUN).exists()
+
+
+def test_what_a_sink_keeps_open_is_closed(broker: Broker, topics: NewTopics, room: Path) -> None:
+    sink: Any = opened(kafka(broker.servers, topics()), room)
+    sink.publish(commit(sink, [1]), 1)
+    left = weakref.ref(sink.outbox)
+    sink.retire()
+    assert left() is None
 
 
 def test_results_that_are_missing_are_told(broker: Broker, topics: NewTopics, room: Path) -> None:

@@ -112,7 +112,9 @@ def test_a_start_may_be_late_timed_or_given(broker: Broker, topics: NewTopics) -
     assert begins("latest") == {"0": 4, "1": 0}
     assert begins(noon) == {"0": 2, "1": 0}
     assert begins(datetime.now(UTC)) == {"0": 4, "1": 0}
-    assert begins({0: 3}) == {"0": 3, "1": 0}
+    assert begins({0: 3}) == {"0": 3, "1": None}
+    with pytest.raises(InputError, match=r"start names partition 2, but .* partitions 0 to 1"):
+        begins({0: 3, 2: 7})
 
 
 def test_kafkas_tools_see_how_far_we_are(broker: Broker, topics: NewTopics) -> None:

@@ -8,12 +8,24 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 NewTopics = Callable[..., str]
 
 
-def send(servers: str, topic: str, *values: bytes, key: bytes | None = None, to: int = 0) -> None:
+def send(
+    servers: str,
+    topic: str,
+    *values: bytes,
+    key: bytes | None = None,
+    to: int = 0,
+    time_s: float | None = None,
+) -> None:
     """Have the topic hold values."""
     producer = Producer({"bootstrap.servers": servers})
+    answers: list[Any] = []
+    time_ms = 0 if time_s is None else round(time_s * 1000)  # 0 is now
     for value in values:
-        producer.produce(topic, value, key, to)
-    assert producer.flush(30) == 0
+        producer.produce(
+            topic, value, key, to, timestamp=time_ms, on_delivery=lambda e, _: answers.append(e)
+        )
+    producer.flush(30)
+    assert answers == [None] * len(values)
 
 
 def held(servers: str, topic: str, isolation: str = "read_committed") -> list[tuple[int, bytes]]:

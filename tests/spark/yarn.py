@@ -1,21 +1,17 @@
 """A real YARN on this machine, for tests: a resource manager and node managers in one Java process,
 which is Hadoop's own `MiniYARNCluster`. Hadoop's jars are those of pip's pyspark. What they lack is
-fetched once by Spark's own resolver, which reads Maven Central, or the mirror that the environment
-names in DEFAULT_ARTIFACT_REPOSITORY."""
+fetched once from Maven Central."""
 
-import hashlib
 import os
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import IO, Any
 
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway
-from py4j.protocol import Py4JJavaError
 
-from sojourn import durable
+from sojourn.engine.spark.jars import jars
 from sojourn.engine.spark.java import find_java
 from sojourn.engine.spark.session import QUICK_JAVA
 
@@ -53,7 +49,7 @@ class YarnCluster:
     def __init__(self, directory: Path, nodes: int, node_memory_mb: int) -> None:
         hosts = directory / "hosts"  # for Java, this machine is loopback, whatever its name is
         hosts.write_text(f"127.0.0.1 localhost {socket.gethostname()}\n", encoding="utf-8")
-        path, by = f"{jars()}/*:{_JARS}/*", f"-Djdk.net.hosts.file={hosts}"
+        path, by = f"{fetched()}/*:{_JARS}/*", f"-Djdk.net.hosts.file={hosts}"
         with (directory / "yarn.log").open("w", encoding="utf-8") as log:
             self.java = _Java(path, directory, log, by)
         try:
@@ -151,45 +147,9 @@ class _Java:
         self.process.wait(_STOP_S)
 
 
-def jars() -> Path:
-    """The directory with what pip's pyspark lacks for YARN. It is there whole or not at all."""
+def fetched() -> Path:
+    """The directory with what pip's pyspark lacks for YARN."""
     (api,) = _JARS.glob("hadoop-client-api-*.jar")
     hadoop = api.stem.rpartition("-")[2]
-    wanted = ",".join(_MISSING).format(hadoop=hadoop)
-    key = hashlib.sha256(wanted.encode()).hexdigest()[:16]
-    found = durable.private_directory(_CACHE) / f"yarn-{key}"
-    if found.exists():
-        return found
-    with tempfile.TemporaryDirectory(prefix="yarn-", suffix=".new", dir=_CACHE) as fresh:
-        _fetch(wanted, Path(fresh))
-        try:
-            (Path(fresh) / "jars").rename(found)
-        except OSError:
-            if not found.exists():  # nobody else was quicker
-                raise
-    return found
-
-
-def _fetch(wanted: str, directory: Path) -> None:
-    """Have Spark's resolver put jars into `jars` of a directory."""
-    with (directory / "ivy.log").open("w+", encoding="utf-8") as log:
-        java = _Java(f"{_JARS}/*", directory, log)
-        maven, option = java.jvm.org.apache.spark.util.MavenUtils, java.jvm.scala.Option
-        console = java.jvm.java.lang.System.err
-        excluded = getattr(maven, "resolveMavenCoordinates$default$5")()
-        try:
-            ivy = maven.buildIvySettings(
-                option.empty(), option.apply(str(directory)), False, console
-            )
-            maven.resolveMavenCoordinates(
-                wanted, ivy, option.empty(), False, excluded, False, console
-            )
-        except Py4JJavaError as error:
-            log.seek(0)
-            raise RuntimeError(
-                "tests on YARN need jars that are fetched once from Maven Central, or from the "
-                "mirror that DEFAULT_ARTIFACT_REPOSITORY names; Spark's resolver could not fetch "
-                f"them: {error.java_exception.getMessage()}\n{log.read()[-1000:].strip()}"
-            ) from None
-        finally:
-            java.close()
+    wanted = [one.format(hadoop=hadoop) for one in _MISSING]
+    return jars("yarn", wanted, find_java(os.environ, _CACHE).home, _CACHE, alone=True)

@@ -33,6 +33,7 @@ def test_a_checkpoint_is_one_runs_at_a_time(tmp_path: Path) -> None:
     other = claim(tmp_path / "other", topology())
     other.close()
     assert other.name != first.name
+    assert len(bytes.fromhex(other.name)) == 8  # what two share by chance, sinks take for one
 
 
 def test_a_topology_that_cannot_take_up_the_state_is_refused(tmp_path: Path) -> None:

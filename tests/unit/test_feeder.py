@@ -343,3 +343,20 @@ def test_what_waits_in_splits_is_told_with_what_is_read_and_not_sent() -> None:
     assert message == m.Waits({"a": 101, "b": 0})
     ours.close()
     theirs.close()
+
+
+def test_a_reader_that_is_closing_does_not_ask_for_the_backlog() -> None:
+    """The source may speak of the splits that another reader has begun to read."""
+    asked: list[bool] = []
+
+    class Splits(sj.Source[int]):
+        def backlog(self) -> dict[str, int]:
+            asked.append(reader.closing)
+            return {"a": 1}
+
+    reader = Feeder(Splits(), (ROUTE,), b"", 0.0, 1 << 20).reader
+    reader._look(None)
+    reader.close()
+    reader.looks_s = 0.0  # it is due
+    reader._look(None)
+    assert asked == [False]

@@ -1,6 +1,8 @@
 """Jars from Maven Central, with a Maven and a Java that only pretend to fetch."""
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,12 +45,38 @@ def test_ivy_fetches_where_maven_cannot(machine: Path) -> None:
     assert fetched(machine) == f"by {machine}/java/bin/java"
 
 
+def test_ivy_fetches_where_maven_takes_too_long(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(machine / "maven" / "mvn", "exec sleep 60\n")
+    run = subprocess.run
+
+    def impatient(command: list[str], **given: Any) -> Any:
+        if command[0].endswith("mvn"):
+            given["timeout"] = 0.05
+        return run(command, **given)
+
+    monkeypatch.setattr(subprocess, "run", impatient)
+    assert fetched(machine) == f"by {machine}/java/bin/java"
+
+
 def test_jars_are_fetched_once(machine: Path) -> None:
     program(machine / "maven" / "mvn", FETCHES)
     for _ in range(2):
         fetched(machine)
     assert (machine / "fetched").read_text() == ".\n"
     assert [path.name.startswith("thing-") for path in (machine / "cache").iterdir()] == [True]
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("tool", ["maven/mvn", "java/bin/java"])
+def test_jars_may_be_wanted_without_what_they_need(machine: Path, tool: str, alone: bool) -> None:
+    tells = 'echo "$@" > "$FETCHED"; cat *.xml >> "$FETCHED"; '
+    program(machine / "maven" / "mvn", FAILS)
+    program(machine / tool, f"{tells}{FETCHES}")
+    jars("thing", WANTED, machine / "java", machine / "cache", alone)
+    asked = (machine / "fetched").read_text()
+    assert ("excludeTransitive=true" in asked or 'transitive="false"' in asked) == alone
 
 
 def test_what_cannot_be_fetched_is_told(machine: Path) -> None:

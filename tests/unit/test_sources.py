@@ -362,6 +362,9 @@ def test_a_line_that_cannot_be_parsed_is_told_and_the_next_one_read(tmp_path: Pa
     good, bad, last = pieces(source, **{str(path): None})
     assert [good[0], last[0]] == [{"a": 1}, 2]
     assert bad[0].shown == f"{path}: the line that ends at byte 12: 'no'"
-    assert bad[0].error.startswith("Expecting value")
+    assert bad[0].error.startswith("JSONDecodeError: Expecting value")
     with pytest.raises(InputError, match="the line that ends at byte 12: 'no' cannot be read"):
         list(source.read(None))
+    lacks = sources.files(path, parse=lambda line: json.loads(line)["b"] if line != "2" else 2)
+    good, bad, last = pieces(lacks, **{str(path): None})
+    assert (good[0].error, last[0]) == ("KeyError: 'b'", 2)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sojourn.errors import InputError
-from sojourn.kafka.client import confluent
+from sojourn.kafka.client import checked_topic, confluent
 
 
 def broker(
@@ -51,4 +51,4 @@ def _topic(given: str) -> tuple[str, int]:
     name, _, partitions = given.partition(":")
     if not name or not (partitions or "1").isdecimal() or int(partitions or 1) < 1:
         raise InputError(f"--topic {given!r}: must be NAME or NAME:PARTITIONS, such as orders:3")
-    return name, int(partitions or 1)
+    return checked_topic(name, f"--topic {given!r}"), int(partitions or 1)

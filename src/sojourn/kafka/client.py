@@ -21,21 +21,43 @@ if TYPE_CHECKING:
 
 _SECRET = re.compile(r"password|secret|token|key|pem|jaas|sasl\.oauthbearer", re.IGNORECASE)
 ASK_S = 5.0
+_PAUSE_S = 0.2
 _LOOK_S = 2.0  # between two looks at what the library has to say
 _NEW_S = 5.0  # a topic that was just made may not be known everywhere yet
 _USUAL_BYTES = 1_000_000
-_LEAST_BYTES = 1000  # for the library
+_LEAST_BYTES, _MOST_BYTES = 1000, 1_000_000_000  # for the library
 _OURS = {
     "bootstrap.servers": "servers=",
+    "metadata.broker.list": "servers=",
     "group.id": "group=",
     "transactional.id": "delivery=",
     "enable.idempotence": "delivery=",
     "acks": "delivery=",
+    "request.required.acks": "delivery=",
+    "delivery.report.only.error": "delivery=",
+    "on_delivery": "delivery=",
+    "isolation.level": "delivery=",
+    "message.timeout.ms": "timeout=",
+    "delivery.timeout.ms": "timeout=",
+    "message.max.bytes": "the topic's own max.message.bytes",
     "auto.offset.reset": "start=",
     "enable.auto.commit": "positions in the checkpoint",
     "enable.auto.offset.store": "positions in the checkpoint",
     "enable.partition.eof": "positions in the checkpoint",
+    "error_cb": "timeout=",
 }
+_QUICK = {
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+    "socket.nagle.disable": True,
+    "log_level": 0,
+}
+_CONSUMER = {
+    "topic.metadata.refresh.interval.ms": 10_000,
+    "fetch.queue.backoff.ms": 10,
+    "queued.max.messages.kbytes": 16_384,
+}
+_PRODUCER = {"partitioner": "murmur2_random", "linger.ms": 1}
 Clock = Callable[[], float]
 
 
@@ -61,19 +83,19 @@ class Cluster:
 
     def consumer(self, trouble: "Trouble", group: str, **settings: Any) -> "Consumer":
         """A consumer that tells `trouble` what ails it. In settings, _ stands for a dot."""
-        config = {"group.id": group, **_dotted(settings)}
-        made: Consumer = self._made(confluent().Consumer, config, trouble)
+        held = {"group.id": group, "isolation.level": "read_committed", **_dotted(settings)}
+        made: Consumer = self._made(confluent().Consumer, _CONSUMER, held, trouble)
         return made
 
     def producer(self, trouble: "Trouble", **settings: Any) -> "Producer":
         """A producer, likewise. Keys go to the partitions that Java's clients would choose."""
-        config = {"partitioner": "murmur2_random", **_dotted(settings)}
-        made: Producer = self._made(confluent().Producer, config, trouble)
+        held = {"enable.idempotence": True, **_dotted(settings)}
+        made: Producer = self._made(confluent().Producer, _PRODUCER, held, trouble)
         return made
 
     def admin(self, trouble: "Trouble") -> "AdminClient":
         """A client that asks about topics."""
-        made: AdminClient = self._made(confluent().admin.AdminClient, {}, trouble)
+        made: AdminClient = self._made(confluent().admin.AdminClient, {}, {}, trouble)
         return made
 
     def safe(self, text: object) -> str:
@@ -84,11 +106,13 @@ class Cluster:
                 told = told.replace(str(value), "…")
         return told
 
-    def _made(self, kind: Any, config: dict[str, Any], trouble: "Trouble") -> Any:
-        own = {"bootstrap.servers": self.servers, "error_cb": trouble.told, "log_level": 0}
-        quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 1000}
+    def _made(
+        self, kind: Any, tuned: dict[str, Any], held: dict[str, Any], trouble: "Trouble"
+    ) -> Any:
+        """A client. The user's options change how it is tuned, not what must hold."""
+        own = {"bootstrap.servers": self.servers, "error_cb": trouble.told}
         try:
-            return kind({**quick, "socket.nagle.disable": True, **self.options, **config, **own})
+            return kind({**_QUICK, **tuned, **self.options, **held, **own})
         except confluent().KafkaException as error:
             raise InputError(
                 f"Kafka at {self.servers}: a setting cannot be used: "
@@ -125,17 +149,19 @@ def checked_topic(topic: object, what: str) -> str:
 
 
 class Trouble:
-    """Since when a client has been unable to do its work, and why. What cannot pass is raised."""
+    """Since when a client has been unable to do its work, and why. What cannot pass is raised. A
+    refused login can pass once we have been let in: brokers that start may not know us yet."""
 
     def __init__(self, cluster: Cluster, clock: Clock = time.monotonic) -> None:
         self.cluster, self.clock = cluster, clock
         self.since_s: float | None = None
         self.why = ""
+        self.let_in = False
 
     def told(self, error: "KafkaError") -> None:
         """Note what the library says has happened."""
         names = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL")
-        if error.name() in names or error.fatal():
+        if error.name() in names and not self.let_in:
             self.why = self.cluster.safe(error.str())
             raise TopologyFailed(
                 f"Kafka at {self.cluster.servers} refuses us: {self.why}; correct options="
@@ -150,15 +176,18 @@ class Trouble:
         self.since_s = now if self.since_s is None else self.since_s
         self.why = self.why or self.cluster.safe(why)
         if now - self.since_s >= self.cluster.timeout_s:
-            raise TopologyFailed(
-                f"Kafka at {self.cluster.servers} could not be used for "
-                f"{now - self.since_s:.0f} s: {self.why}; see that it runs, and start again: "
-                "nothing committed is lost (timeout= says how long to wait)"
-            )
+            raise self.gave_up(now - self.since_s)
+
+    def gave_up(self, waited_s: float) -> TopologyFailed:
+        """What is raised after so long."""
+        return TopologyFailed(
+            f"Kafka at {self.cluster.servers} could not be used for {waited_s:.0f} s: {self.why}; "
+            "see that it runs, and start again (timeout= says how long to wait)"
+        )
 
     def over(self) -> None:
         """Note that all is well."""
-        self.since_s, self.why = None, ""
+        self.since_s, self.why, self.let_in = None, "", True
 
 
 def partitions(
@@ -166,7 +195,7 @@ def partitions(
 ) -> list[int]:
     """The partitions of a topic, asked for until somebody answers. A topic that does not exist is
     an error."""
-    began = trouble.clock()
+    missing_s: float | None = None  # since when somebody answers, and does not know it
     while True:
         client.poll(0)  # hands over what the library has to say
         found = metadata(client, topic, trouble, min(_LOOK_S, cluster.timeout_s))
@@ -179,7 +208,8 @@ def partitions(
         error = None if known is None else known.error
         if error is not None and "AUTHORIZATION" in error.name():
             raise InputError(f"topic {topic!r} at {cluster.servers}: {error.str()}; ask for access")
-        if trouble.clock() - began > min(_NEW_S, cluster.timeout_s):
+        missing_s = trouble.clock() if missing_s is None else missing_s
+        if trouble.clock() - missing_s > min(_NEW_S, cluster.timeout_s):
             every = metadata(client, None, trouble)
             import difflib  # few need it, and it takes time to load
 
@@ -192,18 +222,36 @@ def partitions(
         time.sleep(0.1)
 
 
-def largest(cluster: Cluster, topic: str, trouble: Trouble) -> int:
-    """The size in bytes of the largest batch that a topic takes, as far as we may know it. The
-    topic must exist."""
+def limits(cluster: Cluster, topic: str, trouble: Trouble) -> tuple[int, int]:
+    """The size in bytes of the largest batch that a topic takes, as far as we may know it, and the
+    number of its partitions. The topic must exist."""
     admin = confluent().admin
     client = cluster.admin(trouble)  # which must live until the answer is there
-    partitions(cluster, client, topic, trouble)
+    count = len(partitions(cluster, client, topic, trouble))
     asked = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic)
-    try:
-        found = client.describe_configs([asked])[asked].result(ASK_S)
-        return max(_LEAST_BYTES, int(found["max.message.bytes"].value))
-    except (confluent().KafkaException, KeyError, TimeoutError):
-        return _USUAL_BYTES  # not everybody may ask
+    while True:
+        try:
+            found = client.describe_configs([asked])[asked].result(ASK_S)
+            trouble.over()
+            most = int(found["max.message.bytes"].value)
+            return min(_MOST_BYTES, max(_LEAST_BYTES, most)), count
+        except (confluent().KafkaException, TimeoutError) as error:
+            if is_forbidden(error):
+                return _USUAL_BYTES, count  # not everybody may ask
+            trouble.met(reason(error))
+            time.sleep(_PAUSE_S)
+
+
+def reason(error: Exception) -> str:
+    """What an error of the library says."""
+    if isinstance(error, TimeoutError):
+        return f"no answer within {ASK_S:.0f} s"
+    return str(error.args[0].str())
+
+
+def is_forbidden(error: Exception) -> bool:
+    """Whether we may not do what we asked for."""
+    return not isinstance(error, TimeoutError) and "AUTHORIZATION" in error.args[0].name()
 
 
 def metadata(

@@ -1,6 +1,6 @@
 """From Kafka's messages to values, and back. What cannot be read or written raises."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -8,7 +8,7 @@ import msgspec
 
 from sojourn.errors import InputError
 
-Headers = Sequence[tuple[str, bytes | None]]
+_MOST_S = 10**11  # the year 5138; larger numbers are other units
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Message:
 
 
 class Record(NamedTuple):
-    """A message to write. Without a key, or a partition, any partition will do. Without a time it
+    """A message to write. Without a key, it gets that of `key=`. Without a key or a partition, any
+    partition will do. Without a time it
     has the one at which it is written."""
 
     value: bytes | None
@@ -113,6 +114,18 @@ _WRITERS: Mapping[str, Callable[[Any], bytes | None]] = {
 }
 
 
+def produced(record: Record) -> dict[str, Any]:
+    """What a producer of the library is given, beside topic, value and key."""
+    more: dict[str, Any] = {}
+    if record.headers:
+        more["headers"] = [(name, held) for name, held in record.headers]
+    if record.partition is not None:
+        more["partition"] = record.partition
+    if record.time_s is not None:
+        more["timestamp"] = round(record.time_s * 1000)
+    return more
+
+
 def writer(what: str, write: object, key: Callable[[Any], Any] | None) -> Callable[[Any], Record]:
     """From a value to a message, as a user names it."""
     if key is not None and not callable(key):
@@ -127,6 +140,9 @@ def writer(what: str, write: object, key: Callable[[Any], Any] | None) -> Callab
     def record(value: Any, form: Callable[[Any], Any] = form) -> Record:
         made = form(value)
         if isinstance(made, Record):
+            _check(made)
+            if made.key is None and key is not None:
+                return made._replace(key=_key(key(value)))
             return made
         if made is not None and not isinstance(made, bytes):
             raise TypeError(
@@ -136,6 +152,37 @@ def writer(what: str, write: object, key: Callable[[Any], Any] | None) -> Callab
         return Record(made, None if key is None else _key(key(value)))
 
     return record
+
+
+def _check(record: Record) -> None:
+    """Refuse what Kafka would refuse later, when it is too late to drop it."""
+    value, key, headers, partition, time_s = record
+    for name, held in (("value", value), ("key", key)):
+        if held is not None and not isinstance(held, bytes):
+            raise TypeError(f"a Record's {name} must be bytes or None; got {held!r:.100}")
+    if not isinstance(headers, tuple | list) or not all(map(_is_header, headers)):
+        raise TypeError(
+            f"a Record's headers must be pairs of a str and bytes or None; got {headers!r:.100}"
+        )
+    if partition is not None and (
+        isinstance(partition, bool) or not isinstance(partition, int) or partition < 0
+    ):
+        raise TypeError(f"a Record's partition must be a number or None; got {partition!r:.100}")
+    if time_s is not None and (
+        isinstance(time_s, bool) or not isinstance(time_s, int | float) or not 0 < time_s < _MOST_S
+    ):
+        raise TypeError(
+            f"a Record's time_s must be seconds as time.time counts, or None; got {time_s!r:.100}"
+        )
+
+
+def _is_header(pair: Any) -> bool:
+    return (
+        isinstance(pair, tuple | list)
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and (pair[1] is None or isinstance(pair[1], bytes))
+    )
 
 
 def _key(key: Any) -> bytes | None:

@@ -3,7 +3,10 @@ commit is recorded, the driver sends the files in transactions that also say whi
 
 No transaction can be resumed by another process, so what was sent is asked for after a restart: the
 marker is an offset in a consumer group of the sink's own. A new producer with the same
-transactional id first ends what its predecessor left open, and the predecessor can send no more."""
+transactional id first ends what its predecessor left open, and the predecessor can send no more.
+
+Kafka forgets a marker that nobody writes for a week. So it is written once a day though nothing is
+sent, and a file says that there has been one: if Kafka knows none then, it has forgotten."""
 
 import struct
 import time
@@ -13,19 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from sojourn import durable
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.kafka.client import Cluster, Trouble, confluent, largest
-from sojourn.kafka.message import Record
+from sojourn.kafka.client import Clock, Cluster, Trouble, confluent, limits
+from sojourn.kafka.message import Record, produced
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 CHUNK_BYTES = 16 << 20  # of a transaction, which must be over within its timeout
 CHUNK = 100_000
+KEEP_S = 86_400.0  # how often a marker is written though nothing is sent
+OF_VALUES = {"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "_UNKNOWN_PARTITION", "INVALID_TIMESTAMP"}
+_LIMIT_S = 60.0  # of a transaction, unless options say another
 _ASK_S = 10.0  # after which a new producer is made, as old ones get stuck where a broker dies
 _LENGTH = struct.Struct("<I")
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
-_FOR_GOOD = {"MSG_SIZE_TOO_LARGE", "INVALID_RECORD"}
 _BUFFER_BYTES = 1 << 20
 _PAUSE_S = 0.2
 BEGUN = "begun"
@@ -33,149 +39,201 @@ BEGUN = "begun"
 
 def pack(record: Record) -> bytes:
     """A record as it stands in a file."""
-    time_ms = 0 if record.time_s is None else round(record.time_s * 1000)
-    data = msgspec.msgpack.encode(
-        (record.value, record.key, record.headers, record.partition, time_ms)
-    )
+    data = msgspec.msgpack.encode(record)
     return _LENGTH.pack(len(data)) + data
 
 
-def unpack(path: Path) -> Iterator[tuple[int, tuple[Any, ...]]]:
+def unpack(path: Path) -> Iterator[tuple[int, Record]]:
     """The records of a file, with their sizes."""
     with path.open("rb", buffering=_BUFFER_BYTES) as file:
         while head := file.read(_LENGTH.size):
             (size,) = _LENGTH.unpack(head)
-            yield size, msgspec.msgpack.decode(file.read(size))
+            yield size, Record(*msgspec.msgpack.decode(file.read(size)))
 
 
 class Outbox:
     """What the driver sends for one sink. `name` is that of its transactions and of its group;
-    `room` is where it notes that there has been a first transaction."""
+    `room` is where it notes that there has been a marker."""
 
-    def __init__(self, cluster: Cluster, topic: str, name: str, room: Path) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        name: str,
+        room: Path,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self.cluster, self.topic, self.name, self.room = cluster, topic, name, room
+        self.clock = clock
         self.trouble = Trouble(cluster)
         self.producer: Producer | None = None
         self.limit: int | None = None
         self.refused = ""
+        self.chunk, self.chunk_bytes = CHUNK, CHUNK_BYTES
+        self.limit_s = float(cluster.options.get("transaction.timeout.ms", _LIMIT_S * 1000)) / 1000
+        self.begun_s = 0.0  # when the last transaction was begun
+        self.kept_s: float | None = None  # when the marker was written
 
     def publish(self, files: list[Path], commit: int, again: bool = False) -> None:
         """Send the files of a commit, and remove them. With `again`, some or all may have been
-        sent before."""
+        sent before. Without files, only keep the marker."""
+        if not files and self.kept_s is not None and self.clock() < self.kept_s + KEEP_S:
+            return
+        tried = False
         while True:
             try:
                 if self.producer is None:
                     self._open()
+                    self._check_age(commit, again or tried)
                 self._publish(files, commit, again)
                 break
             except confluent().KafkaException as error:
                 self.producer = None  # the next one finds out what was sent
-                name, told = error.args[0].name(), error.args[0].str()
-                if name in _FENCED:
-                    raise TopologyFailed(
-                        f"topic {self.topic!r}: another run sends the results of this sink "
-                        f"({self.name}); only one may use a checkpoint; stop one of them"
-                    ) from None
-                if self.refused or name in _FOR_GOOD or "AUTHORIZATION" in name:
-                    raise TopologyFailed(
-                        f"topic {self.topic!r} refuses a result of commit {commit}: "
-                        f"{self.refused or self.cluster.safe(told)}; correct its settings and "
-                        "start again: nothing committed is lost"
-                    ) from None
-                self.trouble.met(told)
-                time.sleep(_PAUSE_S)
+                tried = True
+                self._failed(error.args[0], commit)
         self.trouble.over()
         for path in files:
             path.unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Send no more."""
+        self.producer = None
+
+    def _failed(self, error: Any, commit: int) -> None:
+        """Raise what a new producer does not help against, and pause before that."""
+        name, told = error.name(), self.cluster.safe(error.str())
+        if name in _FENCED:
+            if self.clock() < self.begun_s + self.limit_s:
+                raise TopologyFailed(
+                    f"topic {self.topic!r}: another run sends the results of this sink "
+                    f"({self.name}); only one may use a checkpoint; stop one of them"
+                )
+            told = f"a transaction took longer than {self.limit_s:g} s"  # and Kafka has ended it
+            self.chunk, self.chunk_bytes = max(1, self.chunk // 4), self.chunk_bytes // 4
+        elif self.refused or name in OF_VALUES or "AUTHORIZATION" in name:
+            raise TopologyFailed(
+                f"topic {self.topic!r} refuses a result of commit {commit}: "
+                f"{self.refused or told}; correct its settings and start again, which sends it"
+            )
+        self.trouble.met(told)
+        time.sleep(_PAUSE_S)
+
     def _open(self) -> None:
         """A producer that has ended the transactions of all before it, and what these have sent."""
         if self.limit is None:
-            self.limit = largest(self.cluster, self.topic, self.trouble)
+            self.limit, _ = limits(self.cluster, self.topic, self.trouble)
         self.refused = ""
         producer = self.cluster.producer(
             self.trouble,
             transactional_id=self.name,
-            enable_idempotence=True,
             message_max_bytes=self.limit,
             delivery_report_only_error=True,
             on_delivery=self._undelivered,
         )
+        self.begun_s = self.clock()
         producer.init_transactions(min(_ASK_S, self.cluster.timeout_s))
-        asked = self.cluster.consumer(
-            self.trouble, self.name, enable_auto_commit=False, isolation_level="read_committed"
-        )
+        asked = self.cluster.consumer(self.trouble, self.name, enable_auto_commit=False)
         self.group = asked.consumer_group_metadata()
         (found,) = asked.committed([self._marker(0)], min(_ASK_S, self.cluster.timeout_s))
         asked.close()
+        if found.error is not None:
+            raise confluent().KafkaException(found.error)
         self.known = found.offset >= 0
         self.done = max(0, found.offset)  # the last commit that was sent as a whole
         number, _, count = (found.metadata or "").partition(":")
         self.begun = (int(number), int(count)) if count else (0, 0)  # and one in part
         self.producer = producer
 
+    def _check_age(self, commit: int, again: bool) -> None:
+        """Refuse a checkpoint that was made before what was sent: its results would be taken for
+        those."""
+        sent = max(self.done, self.begun[0])
+        if commit < sent or (commit == sent and not again):
+            raise TopologyFailed(
+                f"topic {self.topic!r}: the checkpoint is older than what was sent: its next "
+                f"results are those of commit {commit}, and commit {sent} was sent (group "
+                f"{self.name}); start with the newest copy of the checkpoint, or with a new one"
+            )
+
     def _publish(self, files: list[Path], commit: int, again: bool) -> None:
         if commit <= self.done:
             return
-        begun = self.room / BEGUN
-        if again and not self.known and begun.exists():
-            raise TopologyFailed(
-                f"topic {self.topic!r}: it is not known whether the results of commit {commit} "
-                f"were sent, because the offsets of group {self.name} have expired; look whether "
-                f"those in {files[0].parent} are in the topic, delete {begun} if they are not, or "
-                "the files too if they are, and start again"
-            )
+        if not files:
+            self._mark(self.done if self.known else commit)
+            return
         missing = [path for path in files if not path.exists()]
-        if missing:
+        away = [path for path in missing if not (again and not self.known and path.parent.is_dir())]
+        if away:
             raise InputError(
-                f"topic {self.topic!r}: results cannot be sent, because {missing[0]} is missing; "
+                f"topic {self.topic!r}: results cannot be sent, because {away[0]} is missing; "
                 "all machines, including the driver's, must see the checkpoint"
             )
-        self._send(files, commit, self.begun[1] if self.begun[0] == commit else 0)
-        begun.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        begun.touch(mode=0o600)
+        begun = self.room / BEGUN
+        left = [path for path in files if path not in missing]
+        if not self.known:
+            if again and begun.exists():
+                if not missing:
+                    folders = ", ".join(sorted({str(path.parent) for path in files}))
+                    raise TopologyFailed(
+                        f"topic {self.topic!r}: it is not known whether the results of commit "
+                        f"{commit} were sent, because the offsets of group {self.name} have "
+                        f"expired; look whether those in {folders} are in the topic; "
+                        f"delete these files if they are, or {begun} if they are not, and start "
+                        "again"
+                    )
+                left = []  # the first file is removed when all are sent
+            self._mark(commit - 1)
+        if not begun.exists():
+            durable.write(durable.private_directory(self.room) / BEGUN, b"")
+        self._send(left, commit, self.begun[1] if self.begun[0] == commit else 0)
+
+    def _mark(self, done: int) -> None:
+        """Write the marker, and nothing else."""
+        self._begin()
+        self._commit(done)
 
     def _send(self, files: Iterable[Path], commit: int, skip: int) -> None:
-        producer = self.producer
-        assert producer is not None
+        assert self.producer is not None
+        producer, topic = self.producer, self.topic
         count = waiting = waiting_bytes = 0
-        produce, topic = producer.produce, self.topic
+        produce = producer.produce
         for path in files:
-            for size, (value, key, headers, partition, time_ms) in unpack(path):
+            for size, record in unpack(path):
                 count += 1
                 if count <= skip:
                     continue
-                if waiting >= CHUNK or (waiting and waiting_bytes + size > CHUNK_BYTES):
+                if waiting >= self.chunk or (waiting and waiting_bytes + size > self.chunk_bytes):
                     self._commit(self.done, f"{commit}:{count - 1}")
                     waiting = waiting_bytes = 0
                 if not waiting:
-                    producer.begin_transaction()
+                    self._begin()
                 waiting += 1
                 waiting_bytes += size
-                more: dict[str, Any] = {} if not time_ms else {"timestamp": time_ms}
-                if headers:
-                    more["headers"] = [(name, held) for name, held in headers]
-                if partition is not None:
-                    more["partition"] = partition
+                more = produced(record)
                 while True:
                     try:
-                        produce(topic, value, key, **more)
+                        produce(topic, record.value, record.key, **more)
                         break
                     except BufferError:
                         producer.poll(0.1)
         if not waiting:
-            producer.begin_transaction()
-        self._commit(commit, "")
-        self.done = commit
+            self._begin()
+        self._commit(commit)
 
-    def _commit(self, done: int, metadata: str) -> None:
+    def _begin(self) -> None:
+        assert self.producer is not None
+        self.begun_s = self.clock()
+        self.producer.begin_transaction()
+
+    def _commit(self, done: int, metadata: str = "") -> None:
         """Commit a transaction, with what was sent by its end."""
         assert self.producer is not None
         marker = self._marker(done, metadata)
         self._flush(self.producer)
         self.producer.send_offsets_to_transaction([marker], self.group, _ASK_S)
         self.producer.commit_transaction(_ASK_S)
-        self.known = True
+        self.known, self.done = True, done
+        self.kept_s = self.clock()
 
     def _flush(self, producer: "Producer") -> None:
         """Wait until all is in the topic, for as long as it gets less."""
@@ -192,5 +250,5 @@ class Outbox:
         return confluent().TopicPartition(self.topic, 0, done, metadata)
 
     def _undelivered(self, error: Any, _message: Any) -> None:
-        if error is not None and error.name() in _FOR_GOOD:
-            self.refused = error.str()
+        if error is not None and error.name() in OF_VALUES:
+            self.refused = self.cluster.safe(error.str())

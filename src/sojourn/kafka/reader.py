@@ -4,30 +4,30 @@ Kafka's own group offsets are only written, so that Kafka's tools show where we 
 A reader goes on through what passes: brokers that are away, partitions without a leader. Used by
 `topic.py`."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from sojourn.errors import InputError
 from sojourn.kafka import client
-from sojourn.kafka.client import Cluster, Trouble, confluent
+from sojourn.kafka.client import Clock, Cluster, Trouble, confluent
 from sojourn.kafka.message import time_of, whole
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
+_log = logging.getLogger("sojourn")
 _AT_ONCE = 4000  # many, because after each call a busy interpreter makes us wait for our turn
 _WAIT_S = 0.5
 _SHOW_S = 5.0
 _PROBE_S = 0.5
+_LOOK_S = 10.0  # how often it is asked whether each partition can be read, if nothing ails it
 SETTINGS = {
     "enable_auto_commit": False,
     "enable_auto_offset_store": False,
     "auto_offset_reset": "error",  # nothing is skipped in silence
     "enable_partition_eof": False,
-    "topic_metadata_refresh_interval_ms": 10_000,
-    "fetch_queue_backoff_ms": 10,
-    "queued_max_messages_kbytes": 16_384,
 }
 
 
@@ -43,13 +43,15 @@ class Reading:
         produced: bool,
         unreadable: Callable[[str, str], Any],
         at: dict[int, int | None],
+        clock: Clock = time.monotonic,
     ) -> None:
         self.cluster, self.topic, self.parse, self.produced = cluster, topic, parse, produced
-        self.unreadable, self.at = unreadable, at
-        self.trouble = Trouble(cluster)
+        self.group, self.unreadable, self.at = group, unreadable, at
+        self.clock, self.trouble = clock, Trouble(cluster, clock)
         self.consumer: Consumer = cluster.consumer(self.trouble, group, **SETTINGS)
         self.caught_up = False
-        self.shown_s = time.monotonic()
+        self.shown_s = self.looked_s = clock()
+        self.may_show = True
         self.shown: dict[int, int | None] = dict(at)
 
     def run(self) -> Iterator[tuple[Any, ...] | None]:
@@ -63,14 +65,12 @@ class Reading:
             if not messages and (first := consumer.poll(_WAIT_S)) is not None:
                 messages = [first]
             self._show()
+            self._look()
             if not messages:
-                self._probe()
                 self.caught_up = self.trouble.since_s is None
                 yield None
                 continue
             self.caught_up = False
-            if self.trouble.since_s is not None and messages[0].error() is None:
-                self.trouble.over()
             for message in messages:
                 number = message.partition()
                 if message.error() is not None:
@@ -109,9 +109,9 @@ class Reading:
     def _show(self, now: bool = False) -> None:
         """Write where we are into the group, for people to look at. Nobody reads it back, so it may
         fail."""
-        if not now and time.monotonic() < self.shown_s + _SHOW_S:
+        if not self.may_show or (not now and self.clock() < self.shown_s + _SHOW_S):
             return
-        self.shown_s = time.monotonic()
+        self.shown_s = self.clock()
         moved = [number for number, at in self.at.items() if at != self.shown[number]]
         if moved:
             self.shown.update((number, self.at[number]) for number in moved)
@@ -122,10 +122,13 @@ class Reading:
             except confluent().KafkaException:
                 pass
 
-    def _probe(self) -> None:
-        """If the library was in trouble: whether it is over, because it does not tell."""
-        if self.trouble.since_s is None:
+    def _look(self) -> None:
+        """See whether every partition can be read: the library tells neither that its trouble is
+        over nor that some partition has no leader, while others go on."""
+        now = self.clock()
+        if now < self.looked_s + (_LOOK_S if self.trouble.since_s is None else _PROBE_S):
             return
+        self.looked_s = now
         found = client.metadata(self.consumer, self.topic, self.trouble, _PROBE_S)
         known = found.topics.get(self.topic) if found is not None else None
         if known is not None:
@@ -141,6 +144,17 @@ class Reading:
         error, number = message.error(), message.partition()
         if error.name() == "_AUTO_OFFSET_RESET":
             return self._jump(number)
+        if error.name() == "GROUP_AUTHORIZATION_FAILED":
+            if self.may_show:
+                _log.warning(
+                    "topic %r: Kafka's tools cannot show how far it is read, because group %r may "
+                    "not be written (%s); name another in group=",
+                    self.topic,
+                    self.group,
+                    error.str(),
+                )
+            self.may_show = False
+            return None
         if "AUTHORIZATION" in error.name():
             raise InputError(
                 f"topic {self.topic!r} at {self.cluster.servers}: {error.str()}; ask for access"

@@ -71,7 +71,9 @@ def checked_start(what: str, start: object) -> Start:
     if isinstance(start, datetime) and start.tzinfo is not None:
         return start
     if isinstance(start, Mapping) and all(
-        isinstance(one, int) and one >= 0 for pair in start.items() for one in pair
+        isinstance(one, int) and not isinstance(one, bool) and one >= 0
+        for pair in start.items()
+        for one in pair
     ):
         return dict(start)
     raise InputError(
@@ -91,26 +93,39 @@ class Topic:
     parse: Callable[[Any], Any]
     produced: bool  # whether a message's own time is its intended arrival
     unreadable: Callable[[str, str], Any]  # what stands for a message that cannot be read
-    admin: Any = field(default=None, repr=False)
+    asking: tuple[Any, Trouble] | None = field(default=None, repr=False)  # a client, and its own
     live: Reading | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "admin": None, "live": None}
+        return {**self.__dict__, "asking": None, "live": None}
 
-    def splits(self) -> list[str] | dict[str, int]:
+    def splits(self) -> list[str] | dict[str, int | None]:
         """The partitions, and the offsets at which the very first start begins if that is not at
         their beginning."""
-        trouble = Trouble(self.cluster)
-        self.admin = self.admin or self.cluster.admin(trouble)
-        found = client.partitions(self.cluster, self.admin, self.name, trouble)
+        if self.asking is None:
+            trouble = Trouble(self.cluster)
+            self.asking = self.cluster.admin(trouble), trouble
+        try:
+            return self._splits(*self.asking)
+        except Exception:
+            self.asking = None  # the next time begins anew
+            raise
+
+    def _splits(self, asked: Any, trouble: Trouble) -> list[str] | dict[str, int | None]:
+        found = client.partitions(self.cluster, asked, self.name, trouble)
         if self.start == "earliest":
             return [str(number) for number in found]
         if isinstance(self.start, Mapping):
-            return {str(number): self.start.get(number, 0) for number in found}
-        at = self._offsets(found, trouble)
+            if unknown := sorted(self.start.keys() - set(found)):
+                raise InputError(
+                    f"topic {self.name!r}: start names partition {unknown[0]}, but at "
+                    f"{self.cluster.servers} it has partitions 0 to {len(found) - 1}; correct start"
+                )
+            return {str(number): self.start.get(number) for number in found}
+        at = self._offsets(asked, found, trouble)
         return {str(number): at[number] for number in found}
 
-    def _offsets(self, numbers: list[int], trouble: Trouble) -> dict[int, int]:
+    def _offsets(self, asked: Any, numbers: list[int], trouble: Trouble) -> dict[int, int]:
         """Where partitions are now, or were at a time."""
         admin = confluent().admin
         spec = admin.OffsetSpec.latest()
@@ -119,18 +134,24 @@ class Topic:
         at: dict[int, int] = {}
         while len(at) < len(numbers):
             left = [number for number in numbers if number not in at]
-            asked = {confluent().TopicPartition(self.name, number): spec for number in left}
+            wanted = {confluent().TopicPartition(self.name, number): spec for number in left}
             try:
-                for partition, found in self.admin.list_offsets(asked).items():
+                for partition, found in asked.list_offsets(wanted).items():
                     at[partition.partition] = found.result(client.ASK_S).offset
             except (confluent().KafkaException, TimeoutError) as error:
-                trouble.met(error)
+                why = client.reason(error)
+                if client.is_forbidden(error):
+                    raise InputError(
+                        f"topic {self.name!r} at {self.cluster.servers}: {why}; ask for access"
+                    ) from None
+                trouble.met(why)
                 continue
             behind = [number for number, offset in at.items() if offset < 0]
             if behind:  # nothing is as late as that: begin with what comes
                 spec = admin.OffsetSpec.latest()
                 for number in behind:
                     del at[number]
+        trouble.over()
         return at
 
     def read(self, positions: Mapping[str, Any]) -> Iterator[tuple[Any, ...] | None]:

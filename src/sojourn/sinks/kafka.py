@@ -5,15 +5,16 @@ import itertools
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn.durable import private_directory, sync
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.kafka.client import Cluster, Trouble, largest
-from sojourn.kafka.message import Record
-from sojourn.kafka.outbox import Outbox, pack
+from sojourn.kafka.client import Cluster, Trouble, confluent, limits
+from sojourn.kafka.message import Record, produced
+from sojourn.kafka.outbox import BEGUN, OF_VALUES, Outbox, pack
 from sojourn.sinks.sink import Sink, Staged, publish
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _BUFFER_BYTES = 256 << 10
 _ROOM_BYTES = 120  # what Kafka adds to a message that is alone in its batch
 _WAIT_S = 0.1
 _LOOK = 64  # messages between two looks at what the library has to say
-_SETTINGS = {"enable_idempotence": True, "linger_ms": 1}
+_ASK_S = 5.0
 
 
 class Outgoing(Sink[Any]):
@@ -46,13 +47,14 @@ class Outgoing(Sink[Any]):
         self.cluster, self.topic, self.record, self.key = cluster, topic, record, key
         self.delivery = delivery
         self.mark = f"kafka topic {topic}"
-        self.limit = 0
+        self.limit = self.partitions = 0
+        self.asked_s = 0.0
         self.to: _Aside | _Straight
         self.outbox: Outbox | None = None
-        cluster.producer(Trouble(cluster), **_SETTINGS)  # refuses what cannot be set
+        cluster.producer(Trouble(cluster))  # refuses what cannot be set
 
     def open(self, part: int, epoch: int, held: Sequence[str] = ()) -> None:  # noqa: ARG002
-        self.limit = largest(self.cluster, self.topic, Trouble(self.cluster))
+        self._ask()
         if self.delivery == "exactly_once":
             self.to = _Aside(private_directory(self.room / str(part)), epoch, self.mark)
         else:
@@ -66,7 +68,23 @@ class Outgoing(Sink[Any]):
                 f"topic {self.topic!r} takes messages of at most {self.limit} bytes, with "
                 f"{_ROOM_BYTES} for Kafka itself; got {size}; raise the topic's max.message.bytes"
             )
+        if record.partition is not None:
+            self._check_partition(record.partition)
         self.to.write(record)
+
+    def _ask(self) -> None:
+        self.asked_s = time.monotonic()
+        self.limit, self.partitions = limits(self.cluster, self.topic, Trouble(self.cluster))
+
+    def _check_partition(self, partition: int) -> None:
+        """Refuse one that there is not. It may have been added since we asked."""
+        if partition >= self.partitions and time.monotonic() >= self.asked_s + _ASK_S:
+            self._ask()
+        if partition >= self.partitions:
+            raise ValueError(
+                f"topic {self.topic!r} has partitions 0 to {self.partitions - 1}; got a Record "
+                f"with partition {partition}; correct write=, or add partitions"
+            )
 
     def cut(self, last: bool = False) -> Callable[[], Staged]:  # noqa: ARG002
         return self.to.cut()
@@ -74,11 +92,16 @@ class Outgoing(Sink[Any]):
     def publish(self, staged: Sequence[tuple[str, str]], commit: int, again: bool = False) -> None:
         own = [Path(source) for source, target in staged if target == self.mark]
         publish([pair for pair in staged if pair[1] != self.mark], again)
-        if own:
-            if self.outbox is None:
-                name = f"sojourn-{self.run}-{self.room.name}"
-                self.outbox = Outbox(self.cluster, self.topic, name, self.room)
+        if self.outbox is None and (own or (self.room / BEGUN).exists()):
+            name = f"sojourn-{self.run}-{self.room.name}"
+            self.outbox = Outbox(self.cluster, self.topic, name, self.room)
+        if self.outbox is not None:
             self.outbox.publish(own, commit, again)
+
+    def retire(self) -> None:
+        if self.outbox is not None:
+            self.outbox.close()
+            self.outbox = None
 
     def close(self) -> None:
         self.to.close()
@@ -86,7 +109,7 @@ class Outgoing(Sink[Any]):
 
 def _size(record: Record) -> int:
     size = len(record.value or b"") + len(record.key or b"")
-    return size + sum(len(name) + len(held or b"") + 10 for name, held in record.headers)
+    return size + sum(len(name.encode()) + len(held or b"") + 10 for name, held in record.headers)
 
 
 class _Aside:
@@ -143,13 +166,12 @@ class _Interval:
     def __init__(self) -> None:
         self.lock = threading.Lock()  # the library calls back in whichever thread asks it to
         self.sent = self.done = 0
-        self.refused = ""
+        self.refused: Any = None  # the error of a message
 
     def delivered(self, error: Any, _message: Any) -> None:
         with self.lock:
             self.done += 1
-            if error is not None:
-                self.refused = error.str()
+            self.refused = error or self.refused
 
 
 class _Straight:
@@ -160,23 +182,16 @@ class _Straight:
         self.trouble = Trouble(cluster)
         limit_ms = max(1000, round(cluster.timeout_s * 1000))
         self.producer: Producer = cluster.producer(
-            self.trouble, **_SETTINGS, message_max_bytes=limit, message_timeout_ms=limit_ms
+            self.trouble, message_max_bytes=limit, message_timeout_ms=limit_ms
         )
         self.interval = _Interval()
         self.calls = 0
 
     def write(self, record: Record) -> None:
-        more: dict[str, Any] = {}
-        if record.headers:
-            more["headers"] = list(record.headers)
-        if record.partition is not None:
-            more["partition"] = record.partition
-        if record.time_s is not None:
-            more["timestamp"] = round(record.time_s * 1000)
-        interval = self.interval
+        interval, more = self.interval, produced(record)
         self.calls += 1
         if self.calls % _LOOK == 0:
-            self.producer.poll(0)
+            self._poll(0)
         while True:
             try:
                 self.producer.produce(
@@ -184,7 +199,11 @@ class _Straight:
                 )
                 break
             except BufferError:
-                self.producer.poll(_WAIT_S)
+                self._poll(_WAIT_S)
+            except confluent().KafkaException as error:
+                if error.args[0].name() in OF_VALUES:
+                    raise
+                raise self._broken(error.args[0]) from None
         interval.sent += 1
 
     def cut(self) -> Callable[[], Staged]:
@@ -192,16 +211,30 @@ class _Straight:
 
         def stage() -> Staged:
             while interval.done < interval.sent:
-                self.producer.poll(_WAIT_S)
-            if interval.refused:
-                raise TopologyFailed(
-                    f"topic {self.topic!r} did not take a result: "
-                    f"{self.cluster.safe(interval.refused)}; correct its settings and start again"
-                )
+                self._poll(_WAIT_S)
+            if interval.refused is not None:
+                raise self._broken(interval.refused)
             self.trouble.over()
             return Staged()
 
         return stage
+
+    def _poll(self, wait_s: float) -> None:
+        try:
+            self.producer.poll(wait_s)
+        except confluent().KafkaException as error:
+            raise self._broken(error.args[0]) from None
+
+    def _broken(self, error: Any) -> TopologyFailed:
+        """What an error means of which no value is to blame."""
+        told = self.cluster.safe(error.str())
+        if error.name() in ("_MSG_TIMED_OUT", "REQUEST_TIMED_OUT"):
+            self.trouble.why = self.trouble.why or told
+            return self.trouble.gave_up(self.cluster.timeout_s)
+        remedy = "start again, which goes on after the last commit"
+        if error.name() in OF_VALUES or "AUTHORIZATION" in error.name():
+            remedy = "correct its settings and start again"
+        return TopologyFailed(f"topic {self.topic!r} did not take a result: {told}; {remedy}")
 
     def close(self) -> None:
         """Nothing is left to be sent: the last commit has waited for it."""

@@ -88,5 +88,8 @@ class Sink(Generic[T]):
         With `again`, after a restart, it may have been shown before."""
         publish(staged, again)
 
+    def retire(self) -> None:
+        """Called in the driver when the topology has stopped, after the last `publish`."""
+
     def close(self) -> None:
         """Called when the topology stops and no function that `cut` returned is running."""

@@ -17,7 +17,7 @@ _A = {"source": "a source", "operator": "an operator without a key", "sink": "a 
 
 @dataclass(frozen=True)
 class Claim:
-    """A checkpoint in use, and its name, by which file sinks tell their files from others."""
+    """A checkpoint in use, and its name, by which sinks tell what is theirs."""
 
     lock: IO[bytes]
     name: str
@@ -55,7 +55,7 @@ def claim(checkpoint: Path, topology: Topology) -> Claim:
 def _name(checkpoint: Path) -> str:
     path = checkpoint / "sojourn" / "name"
     if not path.exists():
-        durable.write(path, secrets.token_hex(3).encode())
+        durable.write(path, secrets.token_hex(8).encode())
     return path.read_text(encoding="utf-8")
 
 

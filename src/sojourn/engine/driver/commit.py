@@ -78,6 +78,11 @@ class Committer:
         hub.send_all(m.Committed(number))
         return True
 
+    def close(self) -> None:
+        """Nothing is published any more."""
+        for sink in self.sinks.values():
+            sink.retire()
+
     def _make_durable(self, record: Record) -> None:
         before = self.record.files
         try:

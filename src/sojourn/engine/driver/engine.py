@@ -95,6 +95,7 @@ class SparkEngine:
             self.undo.callback(self.hub.end)
             rest_s = self._rest_s(max_sojourn_s)
             self.supervisor = Supervisor(self.plan, self.spark, self.hub, rest_s, max_sojourn_s)
+            self.undo.callback(self.supervisor.committer.close)
             self.placing = self._placing()
             elastic = settings.paradigm not in ONE_EACH
             self.regrouping = Regrouping(

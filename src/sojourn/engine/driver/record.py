@@ -34,11 +34,6 @@ class Record(msgspec.Struct):
         logs = {part.log for part in self.parts if part.log}
         return logs | {name for part in self.parts for name, _ in part.state}
 
-    @property
-    def publish(self) -> list[tuple[str, str]]:
-        """The files that sinks have staged, and where each is to appear."""
-        return [pair for part in self.parts for pair in part.publish]
-
     def welcome(self, root: Path, vertex: str, executor: int, executors: int) -> m.Welcome:
         """What concerns one of the `executors` that a vertex has now."""
         parts = self.of(vertex)

@@ -1,13 +1,17 @@
 """A real Kafka broker on this machine, for trying things out and for tests. It listens on loopback
 only. Its jars come from Maven Central, once. It needs nothing but Java, found as for Spark."""
 
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
+from typing import IO
 
+from sojourn import durable
 from sojourn.engine.spark.jars import jars
 from sojourn.engine.spark.java import find_java
 from sojourn.engine.spark.process import Process
@@ -54,27 +58,11 @@ class Broker:
         self, directory: Path, port: int | None = None, settings: Mapping[str, str] | None = None
     ) -> None:
         self.directory = directory.resolve()
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.port, controller = _checked(port) or free_port(), free_port()
-        self.servers = f"127.0.0.1:{self.port}"
-        cache = Path.home() / ".cache" / "sojourn"
-        java = find_java(os.environ, cache).home
-        path = jars("kafka", _WANTED, java, cache)
-        self.java = (str(java / "bin" / "java"), *_JAVA, "-cp", f"{path}/*")
-        self.file = self.directory / "server.properties"
-        found = {
-            **_SETTINGS,
-            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{self.servers}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "log.dirs": str(self.directory / "data"),
-            **(settings or {}),
-        }
-        lines = "".join(f"{key}={value}\n" for key, value in found.items())
-        self.file.write_text(lines, encoding="utf-8")
-        self.file.chmod(0o600)  # settings may be secret
-        self._format()
-        self.start()
+        with ExitStack() as failing:
+            self.lock = failing.enter_context(_claimed(self.directory))
+            self._prepare(port, settings or {})
+            self.start()
+            failing.pop_all()
 
     def make_topics(self, partitions: Mapping[str, int]) -> None:
         """Make topics with so many partitions, unless they are there."""
@@ -100,6 +88,29 @@ class Broker:
     def close(self) -> None:
         """End it."""
         self.process.stop()
+        self.lock.close()
+
+    def _prepare(self, port: int | None, settings: Mapping[str, str]) -> None:
+        """Find what it needs, and write down how it is to be."""
+        self.port, controller = _checked(port) or free_port(), free_port()
+        self.servers = f"127.0.0.1:{self.port}"
+        cache = Path.home() / ".cache" / "sojourn"
+        java = find_java(os.environ, cache).home
+        path = jars("kafka", _WANTED, java, cache)
+        self.java = (str(java / "bin" / "java"), *_JAVA, "-cp", f"{path}/*")
+        self.file = self.directory / "server.properties"
+        found = {
+            **_SETTINGS,
+            "listeners": f"PLAINTEXT://{self.servers},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.servers}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(self.directory / "data"),
+            **settings,
+        }
+        lines = "".join(f"{key}={value}\n" for key, value in found.items())
+        self.file.write_text(lines, encoding="utf-8")
+        self.file.chmod(0o600)  # settings may be secret
+        self._format()
 
     def _format(self) -> None:
         """Prepare its directory, unless it was before."""
@@ -120,6 +131,26 @@ class Broker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _claimed(directory: Path) -> IO[bytes]:
+    """A directory for one broker, until what is returned is closed."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = durable.private_file(directory / "lock")
+    except OSError as error:
+        raise InputError(
+            f"{directory}: must be a directory that can be made and written to "
+            f"({error.strerror}); choose another"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise InputError(
+            f"{directory}: another broker uses it; stop that one, or choose another directory"
+        ) from None
+    return lock
 
 
 def _checked(port: int | None) -> int | None:

@@ -20,15 +20,17 @@ _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencie
 _FETCH_S = 600.0
 
 
-def jars(name: str, wanted: Sequence[str], java_home: Path, cache: Path) -> Path:
-    """A directory with the jars `wanted`, as `group:artifact:version`, and all that these need. It
-    is there whole or not at all."""
+def jars(
+    name: str, wanted: Sequence[str], java_home: Path, cache: Path, alone: bool = False
+) -> Path:
+    """A directory with the jars `wanted`, as `group:artifact:version`, and all that these need,
+    unless they are wanted `alone`. It is there whole or not at all."""
     key = hashlib.sha256(" ".join(wanted).encode()).hexdigest()[:16]
     found = durable.private_directory(cache) / f"{name}-{key}"
     if found.exists():
         return found
     with tempfile.TemporaryDirectory(prefix=f"{name}-", suffix=".new", dir=cache) as fresh:
-        _fetch(wanted, java_home, Path(fresh))
+        _fetch(wanted, java_home, Path(fresh), alone)
         try:
             (Path(fresh) / "jars").rename(found)
         except OSError:
@@ -37,24 +39,29 @@ def jars(name: str, wanted: Sequence[str], java_home: Path, cache: Path) -> Path
     return found
 
 
-def _fetch(wanted: Sequence[str], java_home: Path, directory: Path) -> None:
+def _fetch(wanted: Sequence[str], java_home: Path, directory: Path, alone: bool) -> None:
     """Have one tool after the other try."""
     said = []
-    ways = [_with_ivy(wanted, directory, java_home)]
+    ways = [_with_ivy(wanted, directory, java_home, alone)]
     if maven := shutil.which("mvn"):
-        ways.insert(0, _with_maven(wanted, directory, maven))
+        ways.insert(0, _with_maven(wanted, directory, maven, alone))
     for command in ways:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env={**os.environ, "JAVA_HOME": str(java_home)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_FETCH_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                env={**os.environ, "JAVA_HOME": str(java_home)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=_FETCH_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            shutil.rmtree(directory / "jars", ignore_errors=True)
+            said.append(f"{command[0]}: not done within {_FETCH_S:g} s")
+            continue
         if done.returncode == 0 and any((directory / "jars").glob("*.jar")):
             return
         shutil.rmtree(directory / "jars", ignore_errors=True)
@@ -65,7 +72,7 @@ def _fetch(wanted: Sequence[str], java_home: Path, directory: Path) -> None:
     )
 
 
-def _with_maven(wanted: Sequence[str], directory: Path, maven: str) -> list[str]:
+def _with_maven(wanted: Sequence[str], directory: Path, maven: str, alone: bool) -> list[str]:
     """The command that fetches jars with Maven into `jars` of a directory."""
     needed = ""
     for one in wanted:
@@ -81,15 +88,18 @@ def _with_maven(wanted: Sequence[str], directory: Path, maven: str) -> list[str]
         encoding="utf-8",
     )
     options = ["-DincludeScope=runtime", f"-DoutputDirectory={directory / 'jars'}"]
+    options += ["-DexcludeTransitive=true"] if alone else []
     return [maven, "-q", "-B", _COPY, *options]
 
 
-def _with_ivy(wanted: Sequence[str], directory: Path, java_home: Path) -> list[str]:
+def _with_ivy(wanted: Sequence[str], directory: Path, java_home: Path, alone: bool) -> list[str]:
     """The command that fetches jars with Spark's Ivy into `jars` of a directory."""
     spark = importlib.util.find_spec("pyspark")
     assert spark is not None
     (ivy,) = (Path(str(spark.origin)).parent / "jars").glob("ivy-*.jar")
     needed, own = "", 'conf="default->runtime,master"'  # the jar, and what it needs
+    if alone:
+        own = 'conf="default->master" transitive="false"'
     for one in wanted:
         group, artifact, version = map(quoteattr, one.split(":"))
         needed += f"<dependency org={group} name={artifact} rev={version} {own}/>"

@@ -78,9 +78,10 @@ class _Reader(threading.Thread):
         os.eventfd_write(self.wake, 1)
 
     def _look(self, piece: Piece[Any]) -> None:
-        """Ask how many wait in each split, and add those that are read and not sent."""
+        """Ask how many wait in each split, and add those that are read and not sent. Once it is
+        closing, the source may speak of another reader's splits."""
         now = time.monotonic()
-        if now < self.looks_s:
+        if self.closing or now < self.looks_s:
             return
         self.looks_s = now + _LOOK_S
         found = self.ask()
