@@ -3,7 +3,8 @@ ICDCS calls what they show strictly monotonic, ToN positively correlated. Estima
 for logo detection and lower for patterns, whose network costs the model leaves out.
 
 The estimate is eq. 4 with M/M/k stations, read as printed: the times of a tuple and of all that
-derive from it are added up. A tree is done when its last branch is, so where a message becomes
+derive from it are added up, with the rates and times that were measured at each station, as DRS has
+it. A tree is done when its last branch is, so where a message becomes
 several at once, that is more than anybody waits. What one branch takes, if each tuple is followed
 by one of those that derive from it, is told as well, as the other reading of eq. 4.
 
@@ -47,6 +48,8 @@ def branch(shape: Shape) -> Shape:
 def estimates(shape: Shape, some: Sequence[Series], one_branch: bool = False) -> list[float]:
     """By eq. 4, as printed or along one branch. Either way stations have all of their load."""
     network = shape.network()
+    if all(one.seen for one in some):
+        network = paired.measured_network(network, next(iter(shape.service)), some)
     if one_branch:
         alone = branch(shape).network()
         weights = {n: s.arrival_rate / alone.external_rate for n, s in alone.stations.items()}

@@ -66,7 +66,9 @@ NOTES = (
 LEAD_S, SECONDS, MOST, RUNS, LANES = 15, 80, 4, 5, 2
 PERIOD_S = 3
 Own = tuple[int, int, int]  # Spark's idle and backlog time-outs, and its least executors
-Asked = tuple[float, int]  # of the model: its limit, times Spark's lateness, and its least executors
+Asked = tuple[
+    float, int
+]  # of the model: its limit, times Spark's lateness, and its least executors
 SWEEP: list[Own] = [(idle, backlog, 1) for idle in (3, 10, 30) for backlog in (1, 3)]
 KEPT = (2, 3)  # executors at least, with Spark's best time-outs
 LIMITS: list[Asked] = [(times, least) for times in (0.9, 1.05, 1.25) for least in (1, 2, 3)]

@@ -40,24 +40,33 @@ def test_first_come_first_served_by_hand() -> None:
     assert bulks.served([0.0, 0.0, 5.0], [3.0, 1.0, 1.0], 1) == [3.0, 4.0, 6.0]
 
 
-def test_parts_and_times_are_as_they_should_be() -> None:
-    counts = [bulks.parts_of(frame) for frame in range(20_000)]
-    assert statistics.fmean(counts) == pytest.approx(4.0, rel=0.05)
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_parts_and_times_are_as_they_should_be(seed: int) -> None:
+    drawn = bulks.Draw(seed)
+    counts = [drawn.parts_of(frame) for frame in range(20_000)]
+    assert statistics.fmean(counts) == pytest.approx(4.0, rel=0.06)
     assert min(counts) == 1
     for name in ("extract", "match", "aggregate"):
         times = [
-            bulks.seconds_of(name, frame, part)
-            for frame, count in enumerate(counts)
+            drawn.seconds_of(name, frame, part)
+            for frame, count in enumerate(counts[:8000])
             for part in range(1 if name == "extract" else count)
         ]
-        assert statistics.fmean(times) == pytest.approx(bulks.SECONDS[name], rel=0.05)
+        assert statistics.fmean(times) == pytest.approx(bulks.SECONDS[name], rel=0.06)
     many = [frame for frame, count in enumerate(counts) if count > 8]
     few = [frame for frame, count in enumerate(counts) if count < 3]
     for name in ("extract", "match"):
         long, short = (
-            statistics.fmean(bulks.seconds_of(name, f) for f in some) for some in (many, few)
+            statistics.fmean(drawn.seconds_of(name, f) for f in some) for some in (many, few)
         )
         assert long > 1.5 * short
+
+
+def test_another_seed_draws_other_parts_and_times() -> None:
+    one, same, other = (bulks.Draw(seed) for seed in (3, 3, 4))
+    first = [[d.parts_of(n), d.seconds_of("match", n, 1)] for d in (one, same, other) for n in [0]]
+    assert first[0] == first[1] != first[2]
+    assert one.parts != other.parts
 
 
 @pytest.mark.parametrize("kind", list(drs_fig10.KINDS))
