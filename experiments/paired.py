@@ -109,6 +109,14 @@ def deviation(total: Part) -> float:
     return math.sqrt(max(0.0, total[2] / total[0] - mean(total) ** 2))
 
 
+def estimate_of(values: Sequence[float]) -> Estimate:
+    """The mean of some that have nothing to do with one another."""
+    if not values:
+        return Estimate(math.nan, math.nan, 0)
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Estimate(statistics.fmean(values), error, len(values) - 1)
+
+
 def jackknife(of: Callable[[list[Part]], float], series: Sequence[Series]) -> Estimate:
     """A figure made of the totals of some allocations."""
     count = min(len(one.parts) for one in series)
