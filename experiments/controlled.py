@@ -192,9 +192,9 @@ def quotient(one: Estimate, other: Estimate) -> Estimate:
     return Estimate(value, error, min(one.freedom, other.freedom))
 
 
-def minute_of(lab: Lab, minute_s: float) -> float:
+def minute_of(lab: Lab, minute_s: float, whole_s: float = 60.0) -> float:
     """Seconds of a minute; virtual time has whole ones in full runs."""
-    return minute_s if lab.engine == "spark" or lab.quick else 60.0
+    return minute_s if lab.engine == "spark" or lab.quick else whole_s
 
 
 def unless_busy(claims: Sequence[Claim], busy: float) -> list[Claim]:

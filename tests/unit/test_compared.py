@@ -350,22 +350,43 @@ def as_estimated(
 def test_figure_7_holds_where_measured_follows_estimated() -> None:
     vld = as_estimated(shapes.vld(scale=5.0), 1.1, noise=1e-7)
     fpd = as_estimated(shapes.fpd(), 1.5, noise=1e-7)
-    assert fig7(vld, fpd) == [True, True, True, True, True, True]
+    assert fig7(vld, fpd) == [True, True, True, True, True, True, True]
 
 
 def test_figure_7_fails_where_it_does_not() -> None:
     vld = as_estimated(shapes.vld(scale=5.0), 1.6, noise=1e-7)
     fpd = as_estimated(shapes.fpd(), 0.7, [5, 4, 3, 2, 1, 0], noise=1e-7)
-    assert fig7(vld, fpd) == [False, False, False, False, False, False]
+    assert fig7(vld, fpd) == [False, False, False, False, False, False, False]
     swapped = as_estimated(shapes.fpd(), 1.5, [0, 1, 2, 3, 5, 4], noise=1e-7)
     good = as_estimated(shapes.vld(scale=5.0), 1.1, noise=1e-7)
     assert fig7(good, swapped)[:2] == [False, True]
 
 
+def test_figure_7_asks_for_the_order_of_patterns_alone() -> None:
+    vld = as_estimated(shapes.vld(scale=5.0), 1.05, [0, 2, 1, 5, 3, 4], noise=1e-7)
+    fine = as_estimated(shapes.fpd(), 1.1, noise=1e-7)
+    swapped = as_estimated(shapes.fpd(), 1.1, [0, 2, 1, 5, 3, 4], noise=1e-7)
+    for fpd, holds in ((fine, True), (swapped, False)):
+        claims = drs_fig7.told([vld, fpd], quick=False).claims
+        assert [c.holds for c in claims if "relative performance order" in c.says] == [holds]
+
+
+@pytest.mark.parametrize(("over", "holds"), [(1.3, True), (0.5, False)])
+def test_the_extended_model_is_poorer_where_the_basic_one_is_too_low(
+    over: float, holds: bool
+) -> None:
+    both = application(shapes.vld(scale=5.0), WORSE), application(shapes.fpd(), WORSE)
+    own = as_estimated(shapes.real("vld"), over), as_estimated(shapes.real("fpd"), over)
+    claims = drs_fig7.told([*both, *own], quick=False).claims
+    found = [c for c in claims if "more poorly" in c.says]
+    assert [claim.holds for claim in found] == [holds]  # patterns' times vary more
+    assert "vld-as-measured" in found[0].rule
+
+
 def test_figure_7_is_not_decided_where_nobody_can_tell() -> None:
     vld = as_estimated(shapes.vld(scale=5.0), 1.0, [0, 2, 1, 5, 3, 4], noise=0.2)
     fpd = as_estimated(shapes.fpd(), 1.0, [0, 2, 1, 5, 3, 4], noise=0.2)
-    assert fig7(vld, fpd, quick=True) == [None] * 6
+    assert fig7(vld, fpd, quick=True) == [None] * 7
 
 
 def test_one_branch_is_less_where_a_tuple_becomes_several() -> None:
