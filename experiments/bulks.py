@@ -12,11 +12,10 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from paired import Part
-from shapes import Again, Turns, mixed, varied
+from shapes import Again, Turns, mixed, nothing, varied
 
 import sojourn as sj
 
@@ -146,12 +145,8 @@ class Bulky:
             parts = t.map(
                 name, Onward(name, drawn, self.faster), parts, processors=allocation[name]
             )
-        t.sink("out", sj.sinks.call(_nothing), parts)
+        t.sink("out", sj.sinks.call(nothing), parts)
         return t
-
-
-def _nothing(_value: Any) -> None:
-    """A result that nobody reads."""
 
 
 @dataclass(frozen=True)

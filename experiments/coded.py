@@ -13,7 +13,7 @@ from typing import Any
 
 import cpu_times
 from cpu_times import kept
-from shapes import Shape, example
+from shapes import Shape, example, nothing
 
 import sojourn as sj
 from sojourn.errors import TopologyFailed
@@ -93,7 +93,7 @@ class Coded(Shape):
             )
         for name, spec in made.vertices.items():
             if isinstance(spec, SinkSpec):
-                made.vertices[name] = replace(spec, sink=sj.sinks.call(_nothing))
+                made.vertices[name] = replace(spec, sink=sj.sinks.call(nothing))
             elif isinstance(spec, OperatorSpec):
                 code = Slowed(spec.code, self.times, spec.emits == "one")
                 made.vertices[name] = replace(spec, code=code, processors=allocation[name])
@@ -110,10 +110,6 @@ class Coded(Shape):
             if left_s <= 1e-9:
                 break
         return tuple(itertools.chain.from_iterable([turn] * round(_LONG_S / self.turn_s + 1)))
-
-
-def _nothing(_value: Any) -> None:
-    """A result that nobody reads."""
 
 
 def coded(

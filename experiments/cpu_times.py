@@ -38,19 +38,16 @@ KEPT = 400  # calls of each operator, at even distances
 
 @dataclass
 class Calls:
-    """What calls of an operator took, and what came of them: in all by receiver, and for each
-    call."""
+    """What calls of an operator took, and what came of them: in all by receiver."""
 
     ms: list[float] = field(default_factory=list)
     emitted: dict[str, int] = field(default_factory=dict)
-    each: list[int] = field(default_factory=list)
 
     def call(self, work: Callable[[], Iterable[Any]]) -> list[Any]:
         """Count one, and return its results."""
         began = time.thread_time()
         found = list(work())
         self.ms.append((time.thread_time() - began) * 1e3)
-        self.each.append(len(found))
         return found
 
     def sent(self, receiver: str, count: int) -> None:
@@ -58,8 +55,7 @@ class Calls:
         self.emitted[receiver] = self.emitted.get(receiver, 0) + count
 
     def told(self) -> dict[str, Any]:
-        """As it is kept: moments of all calls, and some of them, with how many results each
-        had."""
+        """As it is kept: moments of all calls, and some of them."""
         mean_ms = statistics.fmean(self.ms)
         step = max(1, len(self.ms) // KEPT)
         return {
@@ -68,7 +64,6 @@ class Calls:
             "scv": round(statistics.pvariance(self.ms) / mean_ms**2, 4),
             "gains": {to: round(n / len(self.ms), 6) for to, n in self.emitted.items()},
             "ms": [round(ms, 5) for ms in self.ms[::step][:KEPT]],
-            "results": self.each[::step][:KEPT],
         }
 
 

@@ -105,7 +105,7 @@ class Shape:
             ]
             made[name] = t.operator(name, code, *inputs, processors=allocation[name])
         last = list(self.service)[-1]
-        t.sink("out", sj.sinks.call(_nothing), made[last])
+        t.sink("out", sj.sinks.call(nothing), made[last])
         if self.reserved:
             t.operator("reserved", _none, made[last]["never"], executors=self.reserved)
         for sender, receiver in self.feedback:
@@ -152,7 +152,7 @@ def _none(_value: Any) -> list[Any]:
     return []
 
 
-def _nothing(_value: Any) -> None:
+def nothing(_value: Any) -> None:
     """A result that nobody reads."""
 
 

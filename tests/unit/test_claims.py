@@ -111,6 +111,7 @@ def test_figure_8_fails_where_it_does_not_fall(ratios: list[float]) -> None:
 
 def test_figure_8_fails_where_the_ratio_stays_above_1() -> None:
     assert fig8([12.0, 4.0, 2.5, 2.2, 2.1, 2.0]) == [True, False]
+    assert fig8([12.0, 4.0, 2.5, 2.2, 2.1, 2.0], quick=True) == [True, None]
     assert fig8([12.0, 4.0, 2.5, 2.2, 2.1, 0.5])[1] is False
     assert fig8([12.0, 4.0, 2.0, 1.3, 1.2, 1.19])[1] is None
 
