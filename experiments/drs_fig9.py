@@ -10,7 +10,9 @@ were chosen such that (3:5:1) takes between T_min and T_max at 6 frames a second
 T_max at 12, and (4:6:1) less than T_min at 6. So what is tested is whether and when the
 scheduler goes the paper's way. Of a few hundred times that were drawn by chance none leaves more
 room at T_min than 3 % to both sides: whoever keeps up at 12 frames a second hardly waits at 6, so
-two more processors gain little there. These leave 2 %, and at T_max between 4 and 12 %. So the
+two more processors gain little there. These leave 2 %, and at T_max between 4 and 12 %.
+Eq. 4 as printed then asks for (4:6:1). The scheduler weighs trees by their critical path, and asked
+for (4:5:1) in trials; times for which it asks for (4:6:1) fail elsewhere, in the burst. So the
 simulator has several runs, and on Spark both bounds are 20 ms higher, which is about what carrying
 tuples takes there.
 Nothing is changed before a window is full. Runs with lasting changes are on machines of five, real
