@@ -20,8 +20,7 @@ SHORT = 1.0  # seconds
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
-@pytest.mark.parametrize("app", ["vld", "fpd"])
-@pytest.mark.parametrize("policy", ["drs-2017", "drs"])
+@pytest.mark.parametrize(("app", "policy"), [("vld", "drs-2017"), ("fpd", "drs")])
 def test_real_code_runs_under_control(spark: SparkSession, app: str, policy: str) -> None:
     bench = lab.Lab("spark", quick=True, seed=1, spark=spark)
     shape = coded.coded(app, times=20.0 if app == "vld" else 2000.0)
