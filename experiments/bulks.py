@@ -3,6 +3,7 @@ whose operators take the longer the more there are. On Spark its operators sleep
 is a queue with k servers after another, made for this, as the project's simulator draws times and
 parts independently. Both have the same frames, parts and times."""
 
+import functools
 import heapq
 import itertools
 import math
@@ -11,11 +12,10 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from paired import Part
-from shapes import Again, Turns, mixed, varied
+from shapes import Again, Turns, mixed, nothing, varied
 
 import sojourn as sj
 
@@ -36,67 +36,69 @@ class Between(Turns):
         return [float(gap) for gap in gaps]
 
 
-def _parts_drawn() -> tuple[int, ...]:
+@functools.cache
+def parts_drawn(seed: int) -> tuple[int, ...]:
     """Parts of frames: quiet scenes have one or two, busy ones many."""
-    draw = np.random.default_rng(4)
+    draw = np.random.default_rng([4, seed])
     counts = 1 + draw.poisson(draw.gamma(0.6, (MEAN - 1) / 0.6, _DRAWN))
     return tuple(int(count) for count in np.minimum(counts, MOST))
 
 
-def _units() -> dict[str, tuple[float, float]]:
+def units(parts: Sequence[int]) -> dict[str, tuple[float, float]]:
     """What the power of a frame's number of parts must be divided by, so that the mean time is as
     it should be, and that power."""
     return {
-        "extract": (statistics.fmean(PARTS), 1.0),
-        "match": (sum(n * math.sqrt(n) for n in PARTS) / sum(PARTS), 0.5),
+        "extract": (statistics.fmean(parts), 1.0),
+        "match": (sum(n * math.sqrt(n) for n in parts) / sum(parts), 0.5),
     }
 
 
-def _wavers() -> tuple[float, ...]:
-    drawn = np.random.default_rng(5).gamma(10.0, 0.1, _DRAWN)
-    return tuple(float(one) for one in drawn / drawn.mean())
+class Draw:
+    """All that is drawn of frames, by a seed: how many parts each has, and how long calls take.
+    Plain values, which go to workers with the code."""
 
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.parts = parts_drawn(seed)
+        drawn = np.random.default_rng([5, seed]).gamma(10.0, 0.1, _DRAWN)
+        self.wavers = (drawn / drawn.mean()).tolist()
+        self.units = units(self.parts)
 
-# Plain values, which go to workers with the code.
-PARTS, WAVERS = _parts_drawn(), _wavers()
-UNITS = _units()
+    def parts_of(self, frame: int) -> int:
+        """How many a frame has."""
+        return self.parts[mixed(frame, self.seed) % _DRAWN]
 
-
-def parts_of(frame: int) -> int:
-    """How many a frame has."""
-    return PARTS[mixed(frame, 17) % _DRAWN]
-
-
-def seconds_of(name: str, frame: int, part: int = 0) -> float:
-    """How long a call takes: extraction as the number of parts, and matching as its root, as parts
-    of busy frames are fuller; both waver by a third."""
-    waver = WAVERS[mixed(frame * (MOST + 1) + part, zlib.crc32(name.encode())) % _DRAWN]
-    if name == "aggregate":
-        return SECONDS[name] * waver
-    unit, power = UNITS[name]
-    return float(SECONDS[name] * parts_of(frame) ** power / unit * waver)
+    def seconds_of(self, name: str, frame: int, part: int = 0) -> float:
+        """How long a call takes: extraction as the number of parts, and matching as its root, as
+        parts of busy frames are fuller; both waver by a third."""
+        salt = zlib.crc32(f"{self.seed}.{name}".encode())
+        waver = self.wavers[mixed(frame * (MOST + 1) + part, salt) % _DRAWN]
+        if name == "aggregate":
+            return float(SECONDS[name] * waver)
+        unit, power = self.units[name]
+        return float(SECONDS[name] * self.parts_of(frame) ** power / unit * waver)
 
 
 class Extract(sj.Operator):
     """Sleeps, and sends all parts of a frame at once."""
 
-    def __init__(self, faster: float) -> None:
-        self.faster = faster
+    def __init__(self, drawn: Draw, faster: float) -> None:
+        self.drawn, self.faster = drawn, faster
 
     def process(self, frame: int) -> Iterator[tuple[int, int]]:
-        time.sleep(seconds_of("extract", frame) / self.faster)
-        for part in range(parts_of(frame)):
+        time.sleep(self.drawn.seconds_of("extract", frame) / self.faster)
+        for part in range(self.drawn.parts_of(frame)):
             yield frame, part
 
 
 class Onward(sj.Operator):
     """Sleeps, and sends the part on."""
 
-    def __init__(self, name: str, faster: float) -> None:
-        self.name, self.faster = name, faster
+    def __init__(self, name: str, drawn: Draw, faster: float) -> None:
+        self.name, self.drawn, self.faster = name, drawn, faster
 
     def process(self, part: tuple[int, int]) -> tuple[int, int]:
-        time.sleep(seconds_of(self.name, *part) / self.faster)
+        time.sleep(self.drawn.seconds_of(self.name, *part) / self.faster)
         return part
 
 
@@ -116,37 +118,35 @@ class Bulky:
 
     @property
     def seed(self) -> int:
-        return zlib.crc32(self.name.encode())
+        return zlib.crc32(f"{self.drawn}.{self.name}".encode())
 
     def pace(self) -> Turns:
         """When frames come."""
         if self.rates is None:
             assert self.gaps is not None
             mean_rate = self.rate * self.faster
-            return Between(mean_rate, seed=self.drawn, turn_s=self.turn_s, low=self.gaps[0],
+            return Between(mean_rate, seed=self.seed, turn_s=self.turn_s, low=self.gaps[0],
                            high=self.gaps[1])  # fmt: skip
-        steps = varied(self.drawn, *self.rates, self.faster).steps
+        steps = varied(self.seed, *self.rates, self.faster).steps
         ends = itertools.accumulate(seconds for seconds, _ in steps)
         some = [step for step, end in zip(steps, ends, strict=True) if end <= self.turn_s]
         off = self.rate * self.faster / statistics.fmean(rate for _, rate in some)
-        return Turns([(s, rate * off) for s, rate in some], seed=self.drawn, turn_s=self.turn_s)
+        return Turns([(s, rate * off) for s, rate in some], seed=self.seed, turn_s=self.turn_s)
 
     def topology(self, allocation: Mapping[str, int], sleep: bool = True) -> sj.Topology:
         """On Spark."""
         assert sleep
-        t = sj.Topology(self.name)
+        t, drawn = sj.Topology(self.name), Draw(self.seed)
         frames = t.source("frames", Again(self.pace()))
         parts = t.operator(
-            "extract", Extract(self.faster), frames, processors=allocation["extract"]
+            "extract", Extract(drawn, self.faster), frames, processors=allocation["extract"]
         )
         for name in ("match", "aggregate"):
-            parts = t.map(name, Onward(name, self.faster), parts, processors=allocation[name])
-        t.sink("out", sj.sinks.call(_nothing), parts)
+            parts = t.map(
+                name, Onward(name, drawn, self.faster), parts, processors=allocation[name]
+            )
+        t.sink("out", sj.sinks.call(nothing), parts)
         return t
-
-
-def _nothing(_value: Any) -> None:
-    """A result that nobody reads."""
 
 
 @dataclass(frozen=True)
@@ -189,16 +189,16 @@ def simulated(
     many parts of equal length."""
     frames = shape.pace().one
     done: list[tuple[float, int, int]] = [(at, number, 0) for number, at in enumerate(frames)]
-    flows = {}
+    flows, drawn = {}, Draw(shape.seed)
     for name, servers in allocation.items():
         done.sort()
         arrivals = [at for at, _, _ in done]
-        times = [seconds_of(name, frame, part) / shape.faster for _, frame, part in done]
+        times = [drawn.seconds_of(name, frame, part) / shape.faster for _, frame, part in done]
         flows[name] = flow_of(arrivals, times)
         ends = served(arrivals, times, servers)
         done = [(end, frame, part) for end, (_, frame, part) in zip(ends, done, strict=True)]
         if name == "extract":
-            done = [(end, frame, n) for end, frame, _ in done for n in range(parts_of(frame))]
+            done = [(end, frame, n) for end, frame, _ in done for n in range(drawn.parts_of(frame))]
     last: dict[int, float] = {}
     for end, frame, _ in done:
         last[frame] = max(last.get(frame, 0.0), end)

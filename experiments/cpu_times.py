@@ -27,24 +27,27 @@ sys.path.append(str(Path(__file__).parent.parent / "examples"))
 FILE = Path(__file__).parent / "cpu_times.json"
 FRAMES, EVERY = 300, 5  # composed frames, and how far apart
 WINDOW, WINDOWS = 2_000, 3  # messages of a window, and how many windows pass
+TOLD_ALL: dict[str, Any] = {
+    "window": 87,
+    "support": 0.1,
+    "instances": 13,
+    "windows": 40,
+}  # as in coded.py
 KEPT = 400  # calls of each operator, at even distances
 
 
 @dataclass
 class Calls:
-    """What calls of an operator took, and what came of them: in all by receiver, and for each
-    call."""
+    """What calls of an operator took, and what came of them: in all by receiver."""
 
     ms: list[float] = field(default_factory=list)
     emitted: dict[str, int] = field(default_factory=dict)
-    each: list[int] = field(default_factory=list)
 
     def call(self, work: Callable[[], Iterable[Any]]) -> list[Any]:
         """Count one, and return its results."""
         began = time.thread_time()
         found = list(work())
         self.ms.append((time.thread_time() - began) * 1e3)
-        self.each.append(len(found))
         return found
 
     def sent(self, receiver: str, count: int) -> None:
@@ -52,8 +55,7 @@ class Calls:
         self.emitted[receiver] = self.emitted.get(receiver, 0) + count
 
     def told(self) -> dict[str, Any]:
-        """As it is kept: moments of all calls, and some of them, with how many results each
-        had."""
+        """As it is kept: moments of all calls, and some of them."""
         mean_ms = statistics.fmean(self.ms)
         step = max(1, len(self.ms) // KEPT)
         return {
@@ -62,7 +64,6 @@ class Calls:
             "scv": round(statistics.pvariance(self.ms) / mean_ms**2, 4),
             "gains": {to: round(n / len(self.ms), 6) for to, n in self.emitted.items()},
             "ms": [round(ms, 5) for ms in self.ms[::step][:KEPT]],
-            "results": self.each[::step][:KEPT],
         }
 
 
@@ -92,16 +93,20 @@ def called_vld(frames: int = FRAMES) -> dict[str, Calls]:
     return found
 
 
-def called_fpd(window: int = WINDOW) -> dict[str, Calls]:
+def called_fpd(
+    window: int = WINDOW, support: float = 0.01, instances: int = 0, windows: int = WINDOWS
+) -> dict[str, Calls]:
     """Frequent patterns, over a few windows."""
     import fpd
 
-    settings = fpd.Settings(window=window)
+    settings = fpd.Settings(window=window, support=support, instances=instances)
     zipf = fpd.Zipf(settings.vocabulary, settings.seed)
     generate, detect = fpd.Generate(settings.cap), fpd.Detect(settings.threshold)
+    if instances:
+        detect = fpd.DetectForAll(settings.threshold, instances)
     detect.state = {}
     found = {name: Calls() for name in ("generate", "detect", "report")}
-    for number in range(WINDOWS * window):
+    for number in range(windows * window):
         messages = [(1, zipf.message(number))]
         if number >= window:
             messages.append((-1, zipf.message(number - window)))
@@ -119,6 +124,33 @@ def called_fpd(window: int = WINDOW) -> dict[str, Calls]:
                         found["detect"].sent("report", 1)
                         found["report"].call(functools.partial(_listed, fpd.report, result))
     return found
+
+
+def timed_vld(frames: int, rest_s: float) -> float:
+    """The mean CPU time of extraction in milliseconds now, with a rest before each call."""
+    import vld
+
+    operators, shown = vld.topology(vld.Settings()).operators, vld.logos()
+    extract: Any = operators["extract"].code
+    extract.open()
+    calls = Calls()
+    for number in range(0, frames * EVERY, EVERY):
+        time.sleep(rest_s)
+        frame = number, vld.encoded(vld.composed(number, 0, shown))
+        calls.call(functools.partial(extract.process, frame))
+    return statistics.fmean(calls.ms)
+
+
+def timed_fpd(messages: int, rest_s: float) -> float:
+    """The same of making sets of words."""
+    import fpd
+
+    zipf, generate = fpd.Zipf(fpd.Settings().vocabulary, 0), fpd.Generate(fpd.Settings().cap)
+    calls = Calls()
+    for number in range(messages):
+        time.sleep(rest_s)
+        calls.call(functools.partial(generate.process, (1, zipf.message(number))))
+    return statistics.fmean(calls.ms)
 
 
 def _listed(one: Callable[[Any], Any], value: Any) -> list[Any]:
@@ -154,6 +186,6 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    told = sample({"vld": called_vld(), "fpd": called_fpd()})
+    told = sample({"vld": called_vld(), "fpd": called_fpd(), "fpd-all": called_fpd(**TOLD_ALL)})
     FILE.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(f"{FILE}: written")

@@ -23,7 +23,7 @@ NEIGHBOURS = 2
 TOPOLOGIES, QUICK = 20, 4  # the latter in quick runs on Spark
 GOOD = 0.9  # of all topologies
 CHANCE = 0.05
-NOTES = "operators sleep, with one to three busy processors each; two topologies run at a time"
+NOTES = "operators sleep, with one to three busy processors each; four topologies run at a time"
 
 
 def random_shape(seed: int) -> Shape:
@@ -89,7 +89,7 @@ def run(lab: Lab) -> Finding:
     """All of them; another seed draws others."""
     count = QUICK if lab.quick and lab.engine == "spark" else TOPOLOGIES
     seeds = range(lab.seed * TOPOLOGIES, lab.seed * TOPOLOGIES + count)
-    return told(lab.each(lambda seed: compared(lab, seed), seeds))
+    return told(lab.each(lambda seed: compared(lab, seed), seeds, 4))
 
 
 def by_chance(best: int, of: int) -> float:

@@ -6,6 +6,7 @@ which engine it comes from and how times are scaled."""
 
 import json
 import math
+import pickle
 import random
 import statistics
 import tempfile
@@ -15,12 +16,13 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from shapes import Shape
+from stolen import Steal
 
 import sojourn as sj
 from sojourn.confidence import is_above, student
@@ -35,11 +37,11 @@ from sojourn.wiring import control_loop
 INTERVAL_S = 2.5
 AT_ONCE = 2  # topologies on the same Spark
 ROUNDS = 2  # in which allocations take turns
-_TOGETHER_S = 900.0
 _MOST_TO_RESIZE_S = 60.0
 _LATE_S = 0.5
+_PRESSED_S = 0.1  # until somebody looks whether there is pressure
 _LOOK_S = 1.0
-_MOST_LOOKS = 100
+_MOST_LOOKS = 100  # in which nothing becomes less
 _FEW, _GROUPS = 4, 10
 
 
@@ -80,44 +82,74 @@ class Lab:
     out: Path = Path("out/experiments")
     made: dict[str, Any] = field(default_factory=dict)
     spark: Any = None
-    resized_s: list[float] = field(default_factory=list)  # how long each resize took on Spark
     ended: threading.Event = field(default_factory=threading.Event)
     together: threading.Barrier = field(default_factory=lambda: threading.Barrier(1))
+    runs: Path | None = None  # where runs of the experiment are kept until it is through
+    calls: int = 0  # of `each` in it
+    borrowed: list[dict[str, Any]] = field(default_factory=list)  # see `once` and `each`
 
     def seed_of(self, name: str) -> int:
         """Another one for each name, so that chance does not do the same to all."""
         return zlib.crc32(f"{self.seed}.{name}".encode())
 
+    def begin(self, runs: Path | None) -> None:
+        """Another experiment, whose runs are kept in a folder until it is through."""
+        self.runs, self.calls, self.borrowed = runs, 0, []
+
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """What two experiments need is made once."""
-        if name not in self.made:
-            self.made[name] = make()
-        return self.made[name]
+        """What two experiments need is made once. What became of the CPU then is told of the second
+        as well."""
+        if name in self.made:
+            found, stolen = self.made[name]
+            self.borrowed += stolen
+            return found
+        with Steal() as steal:
+            found = make()
+        self.made[name] = found, [*self.borrowed, steal.told()]
+        return found
 
     def each(
         self, make: Callable[[Any], Any], of: Sequence[Any], at_once: int = AT_ONCE
     ) -> list[Any]:
         """Make one of each, each with one engine; on Spark several at once, as their operators
-        sleep. Those start together and stop together, because both disturbs the others."""
-        if self.engine != "spark":
-            return [make(one) for one in of]
-        self.session()
+        sleep. Those start together and stop together, because both disturbs the others. What an
+        experiment that was interrupted had made already is not made again."""
+        self.calls += 1
         found: list[Any] = []
+        at_once = at_once if self.engine == "spark" else 1
         for first in range(0, len(of), at_once):
             some = of[first : first + at_once]
-            self.together = threading.Barrier(len(some))
-            with ThreadPoolExecutor(len(some)) as threads:
-                running = [threads.submit(make, one) for one in some]
-                try:
-                    for one in as_completed(running):
-                        one.result()
-                except BaseException:  # Ctrl-C too: no thread waits on for its time to pass
-                    self.ended.set()
-                    self.together.abort()
-                    raise
-            found += [one.result() for one in running]
-        self.together = threading.Barrier(1)
+            path = None if self.runs is None else self.runs / f"{self.calls}-{first}.pickle"
+            if path is not None and path.is_file():
+                results, stolen = pickle.loads(path.read_bytes())  # our own
+                self.borrowed.append(stolen)
+            else:
+                with Steal() as steal:
+                    results = self._beside(make, some) if at_once > 1 else [make(some[0])]
+                if path is not None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    part = path.with_suffix(".part")
+                    part.write_bytes(pickle.dumps((results, steal.told())))
+                    part.replace(path)
+            found += results
         return found
+
+    def _beside(self, make: Callable[[Any], Any], some: Sequence[Any]) -> list[Any]:
+        """All at once. If one fails, the others end as well."""
+        self.session()
+        self.together = threading.Barrier(len(some))
+        with ThreadPoolExecutor(len(some)) as threads:
+            running = [threads.submit(make, one) for one in some]
+            try:
+                for one in as_completed(running):
+                    one.result()
+            except BaseException:  # Ctrl-C too: no thread waits on for its time to pass
+                self.ended.set()
+                self.together.abort()
+                raise
+            finally:
+                self.together = threading.Barrier(1)
+        return [one.result() for one in running]
 
     def seconds(self, quick: float, full: float) -> float:
         """How long to look on Spark; the simulator looks twenty times as long."""
@@ -128,21 +160,22 @@ class Lab:
         self, shape: Shape, allocation: Mapping[str, int]
     ) -> Iterator[tuple[Any, Callable[[float], object]]]:
         """A started engine, and how to let time pass for it."""
+        shape = replace(shape, drawn=self.seed)
         if self.engine == "simulator":
             simulated = SimulatedEngine(
                 shape.topology(allocation, sleep=False),
                 shape.workload(),
                 SimulatorSettings(),
                 EngineSettings(batch_s=600.0),
-                seed=shape.seed + self.seed,
+                seed=shape.seed,
             )
             yield simulated, lambda seconds: simulated.advance(simulated.now_s + seconds)
             return
         topology = shape.topology(allocation, sleep=True)
         with sj.start(topology, spark=self.session(), settings={"batch": 3600.0}) as started:
-            self.together.wait(_TOGETHER_S)
+            self.together.wait()
             yield started.engine, lambda seconds: self.let_pass(started, seconds)
-            self.together.wait(_TOGETHER_S)
+            self.together.wait()
 
     def let_pass(self, started: Any, seconds: float) -> None:
         """Time passes; nobody is asked anything, as that would be measured too."""
@@ -164,6 +197,11 @@ class Lab:
             self.spark.stop()
             self.spark = None
 
+    def recover(self) -> None:
+        """After an experiment that failed, the next one begins anew."""
+        self.close()
+        self.ended = threading.Event()
+
     def controlled(
         self,
         shape: Shape,
@@ -171,11 +209,17 @@ class Lab:
         settings: ControlSettings,
         seconds: float,
         act_from_s: float = 0.0,
-    ) -> list[Record]:
-        """Under control for a while; nothing is changed before a time."""
+    ) -> tuple[list[Record], list[float]]:
+        """Under control for a while; nothing is changed before a time. Also how many seconds each
+        resize at the end of an interval took, on Spark."""
+        resized_s: list[float] = []
         records: list[Record] = []
         with self.running(shape, allocation) as (engine, let_pass):
-            passed_s = 0.0
+            passed_s, began_s = 0.0, time.monotonic()
+            if self.engine == "simulator":
+                engine.max_sojourn_s = settings.max_sojourn_s
+            else:
+                engine.aim(settings.max_sojourn_s)
             loop = control_loop(
                 engine,
                 shape.topology(allocation, sleep=False),
@@ -185,15 +229,26 @@ class Lab:
                 clock=lambda: passed_s,
             )
             while passed_s < seconds:
-                let_pass(settings.interval_s)
-                passed_s += settings.interval_s
-                began_s = time.monotonic()
+                due_s = passed_s + settings.interval_s
+                if self.engine == "simulator":
+                    while engine.advance(due_s):
+                        passed_s = engine.now_s
+                        loop.tick(urgent=True)
+                else:
+                    while (left_s := began_s + due_s - time.monotonic()) > 0:
+                        if loop.woken.is_set():  # there is pressure
+                            loop.woken.clear()
+                            passed_s = min(due_s, time.monotonic() - began_s)
+                            loop.tick(urgent=True)
+                        let_pass(min(_PRESSED_S, left_s))
+                passed_s = due_s
+                asked_s = time.monotonic()
                 record = loop.tick()
                 if record.applied and self.engine == "spark":
                     assert record.decision.allocation is not None
                     asked = record.decision.allocation
-                    self.resized_s.append(_seconds_until(engine, asked, began_s))
-        return records
+                    resized_s.append(_seconds_until(engine, asked, asked_s))
+        return records, resized_s
 
     def on_machines(
         self,
@@ -207,6 +262,7 @@ class Lab:
         """Under control on machines that come and go, real ones on Spark; nothing is changed before
         a time."""
         records: list[Record] = []
+        shape = replace(shape, drawn=self.seed)
         settings = settings_for(None, [*conf, "batch=10min"], max_sojourn=max_sojourn)
         of_engine, of_control, _ = settings
         if self.engine == "spark":
@@ -219,7 +275,7 @@ class Lab:
                     of_control,
                     checkpoint=checkpoint,
                     act_after_s=act_from_s,
-                    listeners=[lambda r: None if r.pressures else records.append(r)],
+                    listeners=[records.append],
                 ) as running,
             ):
                 running.wait(seconds)
@@ -229,12 +285,12 @@ class Lab:
             shape.workload(),
             settings,
             seconds,
-            seed=shape.seed + self.seed,
+            seed=shape.seed,
             machines=-(
                 -(sum(allocation.values()) + shape.reserved) // of_control.machine_processors
             ),
             act_after_s=act_from_s,
-        ).run(listeners=[lambda r: None if r.pressures else records.append(r)])
+        ).run(listeners=[records.append])
         return records
 
     def measure(
@@ -244,7 +300,7 @@ class Lab:
         wavers."""
         parts: list[list[Samples]] = [[] for _ in allocations]
         spell_s = seconds / ROUNDS
-        order = random.Random(shape.seed + self.seed)
+        order = random.Random(self.seed_of(shape.name))
         ample = {name: 2 * k for name, k in allocations[0].items()}
         with self.running(shape, ample) as (engine, let_pass):
             turns = list(zip(allocations, parts, strict=True))
@@ -275,17 +331,20 @@ def _seconds_until(engine: Any, wanted: Mapping[str, int], since_s: float) -> fl
 
 
 def work_off(engine: Any, let_pass: Callable[[float], object]) -> None:
-    """Until nothing is left of what waits."""
-    waits: list[str] = []
-    for _ in range(_MOST_LOOKS):
+    """Until nothing is left of what waits, however long that takes, as long as it becomes less."""
+    least, looks, waits = math.inf, 0, [""]
+    while looks < _MOST_LOOKS:
         let_pass(_LOOK_S)
-        waits = [
-            f"{v.queue} at {v.name!r}, {v.lag_s or 0.0:.1f} s late"
+        some = [
+            v
             for v in engine.samples().vertices.values()
             if v.queue > max(1, v.processors) or (v.lag_s or 0.0) > _LATE_S
         ]
-        if not waits:
+        if not some:
             return
+        waits = [f"{v.queue} at {v.name!r}, {v.lag_s or 0.0:.1f} s late" for v in some]
+        left = sum(v.queue + (v.lag_s or 0.0) for v in some)
+        least, looks = min(least, left), 0 if left < least else looks + 1
     raise TopologyFailed(f"this machine cannot keep up with the experiment: {'; '.join(waits)}")
 
 

@@ -26,7 +26,8 @@ def origin(folder: Path, name: str) -> dict[str, Any]:
 
 
 def files_of(folder: Path, name: str) -> list[Path]:
-    """The file of an experiment, and those of the folder that it imports, or that these do."""
+    """The file of an experiment, and those of the folder that it imports, or that these do, each
+    with the data that it has."""
     found: dict[Path, None] = {}
     todo = [folder / f"{name}.py"]
     while todo:
@@ -34,6 +35,8 @@ def files_of(folder: Path, name: str) -> list[Path]:
         if path in found or not path.is_file():
             continue
         found[path] = None
+        if (data := path.with_suffix(".json")).is_file():  # what it reads, by the same name
+            found[data] = None
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 todo += [folder / f"{alias.name}.py" for alias in node.names]

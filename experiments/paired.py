@@ -1,18 +1,20 @@
 """Several allocations under the same chance, and how sure the difference is. In the simulator each
 has a run of its own with the same seed, so the same tuples come at the same times and take as long.
-On Spark the traffic repeats itself after so many seconds, and each allocation has the same turn of
-it, several times, in random order, as the machine's speed wavers.
+On Spark the traffic has several turns, which differ, and then begins anew. Each allocation has each
+turn once, in random order, as the machine's speed wavers.
 
-What is compared falls into parts, the same of all allocations. Any figure made of the sums of all
+What is compared falls into parts, the same of all allocations: turns, or equal times of a simulated
+run. Any figure made of the sums of all
 parts is known as well as it differs when one part is left out (jackknife); so are the differences
 and ratios of two allocations, in which what chance did to both is gone."""
 
+import itertools
 import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lab import INTERVAL_S, Lab, square_mean, work_off
@@ -21,6 +23,7 @@ from shapes import Shape
 from sojourn.confidence import student
 from sojourn.errors import TopologyFailed
 from sojourn.ports import Samples
+from sojourn.queueing import Network
 from sojourn.settings import EngineSettings, SimulatorSettings
 from sojourn.simulator import SimulatedEngine
 
@@ -30,9 +33,12 @@ SIMULATED_S = 1200.0  # twenty minutes an allocation
 _QUICK_S = 300.0
 _SETTLE = 0.1  # of a run, before it counts
 _DRAIN_S = 3.0  # in which what waits is worked off, before the next turn
-_ROUNDS, _QUICK_ROUNDS, _HALVES = 6, 2, 2
-_LEAST_TREES = 5  # of a part
+TURNS, QUICK_TURNS = 10, 3
+TURN_S, QUICK_TURN_S = 12.0, 4.0  # that count
+_MOST_TIMES = 3  # as many turns as are needed, before it is given up
+_LEAST_TREES = 5  # of all parts but one
 Part = tuple[int, float, float]  # trees, the sum of their sojourns, and that of the squares
+Seen = tuple[float, float, float, float]  # seconds, arrivals, tuples served, seconds of service
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Series:
 
     allocation: Mapping[str, int]
     parts: tuple[Part, ...]
+    seen: Mapping[str, Seen] = field(default_factory=dict)  # of its stations
 
     @property
     def label(self) -> str:
@@ -100,6 +107,14 @@ def mean(total: Part) -> float:
 def deviation(total: Part) -> float:
     """The standard deviation of all trees."""
     return math.sqrt(max(0.0, total[2] / total[0] - mean(total) ** 2))
+
+
+def estimate_of(values: Sequence[float]) -> Estimate:
+    """The mean of some that have nothing to do with one another."""
+    if not values:
+        return Estimate(math.nan, math.nan, 0)
+    error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+    return Estimate(statistics.fmean(values), error, len(values) - 1)
 
 
 def jackknife(of: Callable[[list[Part]], float], series: Sequence[Series]) -> Estimate:
@@ -178,11 +193,11 @@ def simulated(shape: Shape, allocation: Mapping[str, int], seconds: float, seed:
     )
     engine.advance(_SETTLE * seconds)
     engine.samples()
-    parts = []
+    some = []
     for number in range(1, PARTS + 1):
         engine.advance(seconds * (_SETTLE + number / PARTS))
-        parts.append(part_of([engine.samples()]))
-    return series(allocation, parts)
+        some.append(engine.samples())
+    return series(allocation, [part_of([one]) for one in some], seen_in(some, allocation))
 
 
 def in_turns(
@@ -191,36 +206,95 @@ def in_turns(
     allocations: Sequence[Mapping[str, int]],
     seen: Callable[[Samples], object] = lambda _: None,
 ) -> list[Series]:
-    """On Spark; `seen` is told of every interval that counts."""
-    rounds = _QUICK_ROUNDS if lab.quick else _ROUNDS
-    spell_s = lab.seconds(10, 120) / rounds
-    turn_s = (1 + _SETTLE) * spell_s + _DRAIN_S
-    order = random.Random(shape.seed + lab.seed)
+    """On Spark; `seen` is told of every interval that counts. Which turn it is follows from the
+    time; it goes to one of the allocations that have not had it yet."""
+    turns = QUICK_TURNS if lab.quick else TURNS
+    counts_s = QUICK_TURN_S if lab.quick else TURN_S
+    turn_s = (1 + _SETTLE) * counts_s + _DRAIN_S
+    order = random.Random(lab.seed_of(shape.name))
     ample = {name: 2 * k for name, k in allocations[0].items()}
-    found: list[list[Part]] = [[] for _ in allocations]
-    with lab.running(replace(shape, turn_s=turn_s), ample) as (engine, let_pass):
-        began = time.monotonic()
-        for _ in range(rounds):
-            turns = list(zip(allocations, found, strict=True))
-            order.shuffle(turns)
-            for allocation, parts in turns:
-                work_off(engine, let_pass)  # nobody inherits what waits
-                let_pass(turn_s - (time.monotonic() - began) % turn_s)
-                engine.resize(allocation)
-                let_pass(_SETTLE * spell_s)
-                engine.samples()
-                for _ in range(_HALVES):
-                    some = []
-                    for _ in range(max(1, round(spell_s / _HALVES / INTERVAL_S))):
-                        let_pass(INTERVAL_S)
-                        some.append(engine.samples())
-                        seen(some[-1])
-                    parts.append(part_of(some))
-                has = {n: some[-1].vertices[n].processors for n in allocation}
-                if has != dict(allocation):
-                    raise TopologyFailed(f"{dict(allocation)} did not come: it has {has}")
+    found: list[list[list[Samples] | None]] = [[None] * turns for _ in allocations]
+    with lab.running(replace(shape, turn_s=turns * turn_s), ample) as (engine, let_pass):
+        began_s = time.monotonic()
+        for _ in range(_MOST_TIMES * turns * len(allocations)):
+            work_off(engine, let_pass)  # nobody inherits what waits
+            left_s = turn_s - (time.monotonic() - began_s) % turn_s
+            number = round((time.monotonic() + left_s - began_s) / turn_s) % turns
+            let_pass(left_s)
+            lack = [place for place, some in enumerate(found) if some[number] is None]
+            if lack:
+                place = order.choice(lack)
+                found[place][number] = _turn(engine, let_pass, allocations[place], counts_s)
                 engine.resize(ample)
-    return [series(a, some) for a, some in zip(allocations, found, strict=True)]
+            if all(some is not None for one in found for some in one):
+                break
+    done = [[some for some in one if some is not None] for one in found]
+    lacking = turns * len(allocations) - sum(map(len, done))
+    if lacking:
+        raise TopologyFailed(
+            f"{shape.name}: {lacking} of {turns * len(allocations)} turns were not measured, as "
+            "processors did not come in time; run it again with less beside it"
+        )
+    for one in itertools.chain.from_iterable(itertools.chain.from_iterable(done)):
+        seen(one)
+    return [
+        series(
+            allocation,
+            [part_of(some) for some in one],
+            seen_in(list(itertools.chain.from_iterable(one)), allocation),
+        )
+        for allocation, one in zip(allocations, done, strict=True)
+    ]
+
+
+def _turn(
+    engine: Any,
+    let_pass: Callable[[float], object],
+    allocation: Mapping[str, int],
+    seconds: float,
+) -> list[Samples] | None:
+    """What an allocation does in a turn; None if it did not come in time."""
+    engine.resize(allocation)
+    let_pass(_SETTLE * seconds)
+    engine.samples()
+    intervals = max(1, round(seconds / INTERVAL_S))
+    some = []
+    for _ in range(intervals):
+        let_pass(seconds / intervals)
+        some.append(engine.samples())
+    came = all(one.vertices[n].processors == k for one in some for n, k in allocation.items())
+    return some if came else None
+
+
+def seen_in(samples: Sequence[Samples], names: Iterable[str]) -> dict[str, Seen]:
+    """What stations have seen in some intervals."""
+    found = {}
+    for name in names:
+        some = [one.vertices[name] for one in samples]
+        found[name] = (
+            math.fsum(v.interval_s for v in some),
+            float(sum(v.arrivals for v in some)),
+            float(sum(v.served for v in some)),
+            math.fsum(v.served * (v.service_s or 0.0) for v in some),
+        )
+    return found
+
+
+def measured_network(network: Network, external: str, some: Sequence[Series]) -> Network:
+    """The same with the rates and times that were measured over all allocations, as they have the
+    same traffic. What comes from outside grows as what comes to the `external` station does."""
+    sums = {
+        name: tuple(map(math.fsum, zip(*(one.seen[name] for one in some), strict=True)))
+        for name in network.stations
+    }
+    stations = {}
+    for name, (seconds, arrivals, served, service_s) in sums.items():
+        told = network.stations[name]
+        stations[name] = replace(
+            told, arrival_rate=arrivals / seconds, service_rate=served / service_s
+        )
+    share = stations[external].arrival_rate / network.stations[external].arrival_rate
+    return replace(network, stations=stations, external_rate=share * network.external_rate)
 
 
 def part_of(samples: Sequence[Samples]) -> Part:
@@ -233,13 +307,17 @@ def part_of(samples: Sequence[Samples]) -> Part:
     )
 
 
-def series(allocation: Mapping[str, int], parts: Sequence[Part]) -> Series:
-    """Parts in which enough was done."""
-    if any(part[0] < _LEAST_TREES for part in parts):
+def series(
+    allocation: Mapping[str, int], parts: Sequence[Part], seen: Mapping[str, Seen] | None = None
+) -> Series:
+    """Parts in which enough was done, also if one is left out."""
+    trees = [part[0] for part in parts]
+    if sum(trees) - max(trees) < _LEAST_TREES:
         raise TopologyFailed(
-            f"{dict(allocation)}: fewer than {_LEAST_TREES} tuples were done in a part of the run"
+            f"{dict(allocation)}: fewer than {_LEAST_TREES} tuples were done in all parts of the "
+            f"run but one ({sum(trees)} in all); let it be longer"
         )
-    return Series(dict(allocation), tuple(parts))
+    return Series(dict(allocation), tuple(parts), seen or {})
 
 
 def _sum(parts: Sequence[Part]) -> Part:

@@ -35,7 +35,7 @@ def records_of(case: Case) -> list[Record]:
     """Second by second."""
     t = sj.Topology("stocks")
     trades = t.source("trades", sj.sources.paced(lambda n: n, rate=case.steps))
-    nap = Nap(Distribution("constant", SERVICE_S), {"out": 1.0})
+    nap = Nap(0, Distribution("constant", SERVICE_S), {"out": 1.0})
     maxima = t.operator("maxima", nap, trades, processors=case.slots, shed_after=SHED_S)
     t.sink("out", sj.sinks.call(lambda _: None), maxima["out"])
     control = replace(control_of(case), pool="standalone", machine_cores=4, max_machines=MOST)

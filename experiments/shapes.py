@@ -2,7 +2,6 @@
 applications of `examples/` are. Their operators sleep on Spark and are never called in the
 simulator."""
 
-import functools
 import importlib
 import itertools
 import random
@@ -47,6 +46,7 @@ class Shape:
     mean_rates: Mapping[str, float] = field(default_factory=dict)  # where rates change all the time
     turn_s: float | None = None  # on Spark, all that comes does so again after so many seconds
     reserved: int = 0  # processors of an operator that nobody sends anything
+    drawn: int = 0  # another one draws other gaps, times and numbers of results
 
     @property
     def rate(self) -> float:
@@ -60,7 +60,11 @@ class Shape:
     @property
     def seed(self) -> int:
         """Another one for each, so that chance does not do the same to all."""
-        return zlib.crc32(self.name.encode())
+        return zlib.crc32(f"{self.drawn}.{self.name}".encode())
+
+    def seed_of(self, vertex: str) -> int:
+        """Another one for each of its sources and operators."""
+        return zlib.crc32(f"{self.seed}.{vertex}".encode())
 
     def network(self, model: str = "mmk") -> Network:
         """As the queueing model sees it."""
@@ -84,7 +88,7 @@ class Shape:
         for name, load in self.sources.items():
             arrivals = {0.0: "constant", 1.0: "poisson"}.get(_scv(load.gap), "uniform")
             pace: Any = {"rate": self._steps(name), "arrivals": arrivals}
-            seed = zlib.crc32(f"{self.name}.{name}".encode())
+            seed = self.seed_of(name)
             made[name] = t.source(
                 name,
                 sj.sources.paced(_number, seed=seed, **pace)
@@ -93,8 +97,7 @@ class Shape:
             )
         for name, service in self.service.items():
             onward = {r: g for (s, r), g in self.gains.items() if s == name}
-            nap = Nap if self.turn_s is None else functools.partial(SameNap, name)
-            code: Any = nap(service, onward) if sleep else _number
+            code: Any = Nap(self.seed_of(name), service, onward) if sleep else _number
             inputs = [
                 made[s] if s in self.sources else made[s][r]
                 for s, r in self.gains
@@ -102,7 +105,7 @@ class Shape:
             ]
             made[name] = t.operator(name, code, *inputs, processors=allocation[name])
         last = list(self.service)[-1]
-        t.sink("out", sj.sinks.call(_nothing), made[last])
+        t.sink("out", sj.sinks.call(nothing), made[last])
         if self.reserved:
             t.operator("reserved", _none, made[last]["never"], executors=self.reserved)
         for sender, receiver in self.feedback:
@@ -149,39 +152,23 @@ def _none(_value: Any) -> list[Any]:
     return []
 
 
-def _nothing(_value: Any) -> None:
+def nothing(_value: Any) -> None:
     """A result that nobody reads."""
 
 
 class Nap(sj.Operator):
-    """Sleeps, and sends on as many as it should, each receiver by its name."""
+    """Sleeps, and sends on as many as it should, each receiver by its name. How long a tuple takes,
+    and what becomes of it, follow from its number and the seed: the same for every turn of the
+    traffic, and for every allocation."""
 
-    def __init__(self, service: Distribution, gains: Mapping[str, float]) -> None:
-        self.service, self.gains = service, gains
-        self.drawn: list[float] = []
-
-    def process(self, value: Any) -> Iterator[Any]:
-        if not self.drawn:
-            rng = np.random.default_rng(random.getrandbits(64))
-            self.drawn = self.service.draw(rng, 256).tolist()
-        time.sleep(self.drawn.pop())
-        for receiver, gain in self.gains.items():
-            for _ in range(int(gain) + (random.random() < gain - int(gain))):
-                yield sj.Output(receiver, value)
-
-
-class SameNap(sj.Operator):
-    """The same for every turn of the traffic: how long a tuple takes, and what becomes of it,
-    follow from its number and the operator."""
-
-    def __init__(self, name: str, service: Distribution, gains: Mapping[str, float]) -> None:
-        self.salt = zlib.crc32(name.encode())
-        self.gains = [(to, gain, zlib.crc32(to.encode())) for to, gain in gains.items()]
-        drawn = service.draw(np.random.default_rng(self.salt), _DRAWN)
+    def __init__(self, seed: int, service: Distribution, gains: Mapping[str, float]) -> None:
+        self.seed = seed
+        self.gains = [(to, gain, zlib.crc32(f"{seed}.{to}".encode())) for to, gain in gains.items()]
+        drawn = service.draw(np.random.default_rng(seed), _DRAWN)
         self.drawn = (drawn * (service.mean_s / drawn.mean())).tolist()
 
     def process(self, value: int) -> Iterator[Any]:
-        time.sleep(self.drawn[mixed(value, self.salt) % _DRAWN])
+        time.sleep(self.drawn[mixed(value, self.seed) % _DRAWN])
         for receiver, gain, salt in self.gains:
             more = mixed(value, salt) / _MIXED < gain - int(gain)
             for number in range(int(gain) + more):

@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,18 @@ class Steal(threading.Thread):
             "most_stolen": round(worst, 3),
             "busy": round(busy, 3),
         }
+
+
+def together(some: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Several runs as one."""
+    seconds = sum(one["seconds"] for one in some)
+    busy = sum(one["busy"] * one["seconds"] for one in some) / max(1, seconds)
+    return {
+        "seconds": seconds,
+        "clean_seconds": sum(one["clean_seconds"] for one in some),
+        "most_stolen": max((one["most_stolen"] for one in some), default=0.0),
+        "busy": round(busy, 3),
+    }
 
 
 @contextmanager

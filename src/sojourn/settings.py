@@ -295,11 +295,11 @@ class ControlSettings(_Checked):
     )
     policy: str = _knob(
         "policy",
-        "drs|drs-2017|ds2|provision|threshold|static",
+        "drs|drs-2015|drs-2017|ds2|provision|threshold|static",
         "drs",
-        "Who decides: Sojourn's own policy; the scheduler of the DRS paper; rates alone, as DS2; "
-        "machines from what comes and what is processed; utilization thresholds, as most "
-        "autoscalers; or nobody.",
+        "Who decides: Sojourn's own policy; that of the earlier DRS paper, or of the later "
+        "one; rates alone, as DS2; machines from what comes and what is processed; utilization "
+        "thresholds, as most autoscalers; or nobody.",
     )
     provision_s: float = _knob(
         "provision.period",

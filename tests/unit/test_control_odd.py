@@ -1,6 +1,7 @@
 """The control loop where things are not as usual: nothing arrives, the clock is set back, a key is
 hot, there is no operator, the limit is low."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -171,3 +172,73 @@ def test_drs_of_2017_adds_only_above_and_removes_only_below() -> None:
                 assert more >= 0
             if "is below 90 ms" in record.decision.reason:
                 assert more <= 0
+
+
+class Later:
+    """What a negotiator begins, and ends only when it is told to."""
+
+    def __init__(self) -> None:
+        self.actions: list[Callable[[], None]] = []
+
+    def __call__(self, action: Callable[[], None], *, starts: bool) -> "Later":  # noqa: ARG002
+        self.actions.append(action)
+        return self
+
+    def is_alive(self) -> bool:
+        return bool(self.actions)
+
+    def join(self) -> None:
+        """Those that wait for it have to let it end first."""
+
+    def end(self) -> None:
+        for action in self.actions:
+            action()
+        self.actions = []
+
+
+def on_machines(policy: str, most: int) -> tuple[FakeEngine, ControlLoop, Later]:
+    """With room for four on each, of which there are one and then perhaps more."""
+    engine, later = FakeEngine(rate=50, noise=0.1, overhead_s=0.02), Later()
+    settings = by_fives(max_sojourn_s=0.1, policy=policy, max_machines=most)
+    pool = SlowPool(most)
+    return engine, ControlLoop(engine, SHAPE, settings, Negotiator(pool, later)), later
+
+
+@pytest.mark.parametrize("policy", ["drs-2015", "drs-2017"])
+def test_drs_of_the_papers_awaits_machines_that_may_still_come(policy: str) -> None:
+    """A part of a change would count as one, and T_ra would put off the rest."""
+    engine, control, later = on_machines(policy, 5)
+    ticks(control, 5)
+    had = engine.allocation()
+    engine.rate = 150.0
+    waits = ticks(control, 10)
+    assert not acted(waits)
+    assert engine.allocation() == had
+    needed = waits[-1].decision.needed or 0
+    assert f"{needed} processors wait for machines" in waits[-1].decision.reason
+    assert 4 < needed <= 20
+    later.end()
+    ticks(control, 1)
+    assert sum(engine.allocation().values()) == needed
+    assert (needed % 4 == 0) or policy == "drs-2017"
+
+
+@pytest.mark.parametrize("policy", ["drs-2015", "drs-2017"])
+def test_drs_of_the_papers_makes_do_where_no_machine_may_come(policy: str) -> None:
+    engine, control, _ = on_machines(policy, 1)
+    engine.rate = 150.0
+    ticks(control, 10)
+    assert sum(engine.allocation().values()) == 4
+
+
+def test_drs_of_2015_hands_out_all_that_machines_have_room_for() -> None:
+    totals = {}
+    for policy in ("drs-2015", "drs-2017"):
+        engine, control, later = on_machines(policy, 5)
+        engine.rate = 130.0
+        for _ in range(12):
+            ticks(control, 1)
+            later.end()
+        totals[policy] = sum(engine.allocation().values())
+    assert totals["drs-2015"] % 4 == 0
+    assert totals["drs-2017"] < totals["drs-2015"]

@@ -1,7 +1,9 @@
 """What the experiments make of measurements, on ones whose answer is known."""
 
+import itertools
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +14,14 @@ import lab
 import numpy as np
 import pytest
 import shapes
+import stolen
 
 import sojourn as sj
 from sojourn.control.controller import Record
 from sojourn.control.situation import Action, Decision
 from sojourn.ports import Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings
+from sojourn.simulator import SourceLoad
 
 
 def samples(values: list[float], time_s: float = 0.0, **vertices: Sample) -> Samples:
@@ -214,6 +218,81 @@ def test_of_several_that_run_beside_one_another_the_cause_is_told() -> None:
         bench.each(make, [0, 1], 2)
 
 
+def test_what_an_interrupted_experiment_had_made_is_not_made_again(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def make(number: int) -> int:
+        if number == 3 and made.count(1) == 1 and 3 not in made:
+            made.append(3)
+            raise ValueError("interrupted")
+        made.append(number)
+        return 10 * number
+
+    def run(bench: lab.Lab) -> list[int]:
+        bench.begin(tmp_path / "runs")
+        return [*bench.each(make, [1, 2]), *bench.each(make, [3])]
+
+    with pytest.raises(ValueError, match="interrupted"):
+        run(lab.Lab("simulator", quick=True))
+    again = lab.Lab("simulator", quick=True)
+    assert run(again) == [10, 20, 30]
+    assert made == [1, 2, 3, 3]
+    assert len(again.borrowed) == 2  # what was stolen from the CPU then is told
+    assert run(lab.Lab("simulator", quick=True)) == [10, 20, 30]
+    assert made == [1, 2, 3, 3]
+
+
+def test_of_what_two_experiments_share_the_second_tells_what_was_stolen() -> None:
+    bench = lab.Lab("simulator", quick=True)
+    bench.begin(None)
+    assert bench.once("shared", lambda: 7) == 7
+    assert bench.borrowed == []
+    bench.begin(None)
+    assert bench.once("shared", lambda: 8) == 7
+    assert [sorted(told) for told in bench.borrowed] == [
+        ["busy", "clean_seconds", "most_stolen", "seconds"]
+    ]
+
+
+def test_what_was_stolen_from_several_runs_is_told_together() -> None:
+    one = {"seconds": 10, "clean_seconds": 9, "most_stolen": 0.1, "busy": 0.2}
+    other = {"seconds": 30, "clean_seconds": 30, "most_stolen": 0.0, "busy": 0.6}
+    both = {"seconds": 40, "clean_seconds": 39, "most_stolen": 0.1, "busy": 0.5}
+    assert stolen.together([one, other]) == both
+    assert stolen.together([])["seconds"] == 0
+
+
+class Waiting:
+    """An engine at which so many tuples wait, look by look."""
+
+    def __init__(self, queues: Iterable[int]) -> None:
+        self.queues = iter(queues)
+
+    def samples(self) -> Samples:
+        vertex = replace(sample("extract", 1.0, 6.0, 0.1), queue=next(self.queues))
+        return samples([0.1], 1.0, extract=vertex)
+
+
+def test_what_waits_is_worked_off_as_long_as_it_becomes_less() -> None:
+    falls = [*range(1000, 0, -1), *[0] * 3]
+    lab.work_off(Waiting(falls), lambda _: None)
+    with pytest.raises(sj.TopologyFailed, match=r"cannot keep up .*: 9 at 'extract'"):
+        lab.work_off(Waiting(itertools.chain([30, 20], itertools.repeat(9))), lambda _: None)
+
+
+@pytest.mark.parametrize(("policy", "urgent"), [("drs", True), ("drs-2017", False)])
+def test_what_cannot_wait_is_decided_at_once(policy: str, urgent: bool) -> None:
+    """By a policy that does; the other one ends intervals only."""
+    bench = lab.Lab("simulator", quick=True)
+    steps = ((60.0, 20.0), (60.0, 90.0))
+    shape = replace(shapes.vld(scale=10.0), sources={"frames": SourceLoad(steps)})
+    settings = ControlSettings(policy=policy, max_sojourn_s=0.3, interval_s=20.0, window_s=60.0)
+    start = {"extract": 2, "match": 2, "aggregate": 1}
+    records, _ = bench.controlled(shape, start, settings, 120.0)
+    assert sum(not record.pressures for record in records) == 6
+    assert any(record.pressures and record.applied for record in records) is urgent
+
+
 def test_the_best_is_found_in_the_simulator() -> None:
     """Where a neighbour is much worse, it is told to be."""
     bench = lab.Lab("simulator", quick=True)
@@ -241,7 +320,8 @@ def test_machines_come_in_the_simulator_once_changes_are_allowed(policy: str) ->
     start = {"extract": 8, "match": 8, "aggregate": 1}
     shape = shapes.vld(rate=15.0, scale=2.0)
     records = bench.on_machines(shape, start, conf, "550ms", 150.0, 60.0)
-    assert [record.time_s for record in records] == [10.0 * n for n in range(1, 16)]
+    ends = [record.time_s for record in records if not record.pressures]
+    assert ends == [10.0 * n for n in range(1, 16)]
     assert {record.capacity for record in records if record.time_s < 60.0} == {20}
     assert not any(record.applied for record in records if record.time_s < 60.0)
     assert records[-1].capacity == 25

@@ -5,8 +5,10 @@ import fnmatch
 import importlib.util
 import json
 import os
+import shutil
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,11 +73,12 @@ def experiment(
     lab: Any = importlib.import_module("lab")
     kept: Any = importlib.import_module("kept")
     bench = lab.Lab(engine, not full, seed, out)
+    failed: list[str] = []
     try:
         if table is not None:
             kept.read_all(kept_in)  # refuses before the work what cannot be on the page
         modules = _imported(wanted, names or [], engine)
-        for name, about in _run_each(bench, modules, folder):
+        for name, about in _run_each(bench, modules, folder, failed):
             _tell(name, about, as_json)
             if keep:
                 typer.echo(f"    kept as {kept.keep(out / f'{name}.json', kept_in)}", err=True)
@@ -88,6 +91,9 @@ def experiment(
         sys.path.remove(str(folder.resolve()))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
+    if failed:
+        typer.echo(f"failed: {', '.join(failed)}; see above, and run them again", err=True)
+        raise typer.Exit(1)
 
 
 def _matching(names: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -119,17 +125,26 @@ def _imported(wanted: Sequence[str], names: Sequence[str], engine: str) -> dict[
 
 
 def _run_each(
-    bench: Any, modules: Mapping[str, Any], folder: Path
+    bench: Any, modules: Mapping[str, Any], folder: Path, failed: list[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run one experiment after the other, and write what it has shown."""
+    """Run one experiment after the other, and write what it has shown. Those that fail are noted,
+    and the others go on."""
     lab: Any = importlib.import_module("lab")
     watch: Any = importlib.import_module("stolen")
     origin: Any = importlib.import_module("origin")
     origins = {name: origin.origin(folder, name) for name in modules}  # of the code as loaded
     for name, module in modules.items():
         began, date = time.monotonic(), datetime.now(UTC)
-        with busy(name, after_s=0.0), watch.Steal() as steal:
-            finding = module.run(bench)
+        runs = _runs_of(bench, name, origins[name]["rule"])
+        bench.begin(runs)
+        try:
+            with busy(name, after_s=0.0), watch.Steal() as steal:
+                finding = module.run(bench)
+        except Exception:  # noqa: BLE001  # told, and the exit code says so
+            typer.echo(f"{name}: FAILED\n{traceback.format_exc()}", err=True)
+            failed.append(name)
+            bench.recover()
+            continue
         about = {
             "about": " ".join(module.__doc__.split("\n\n")[0].split()),
             "engine": bench.engine,
@@ -138,11 +153,23 @@ def _run_each(
             "seconds": round(time.monotonic() - began, 1),
             "date": date.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z",
             **origins[name],
-            "stolen": steal.told(),
+            "stolen": watch.together([steal.told(), *bench.borrowed]),
             "notes": module.NOTES,
         }
         lab.written(finding, name, about, bench.out)
+        if runs is not None:  # all are there: the next time, it begins anew
+            shutil.rmtree(runs, ignore_errors=True)
         yield name, json.loads((bench.out / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _runs_of(bench: Any, name: str, rule: Mapping[str, Any]) -> Path | None:
+    """Where the runs of an experiment are kept until all are there, so that one that was
+    interrupted goes on; nowhere, if others may have had another rule."""
+    if rule["commit"] is None or rule["changed"]:
+        return None
+    length = "quick" if bench.quick else "full"
+    told = f"{name}.{bench.engine}.{length}.seed{bench.seed}.{rule['commit'][:7]}"
+    return Path(bench.out) / "runs" / told
 
 
 def make_directory(out: Path, option: str = "--out") -> None:

@@ -4,7 +4,7 @@ replay and the live view know nothing of which one it is. `spark.sojourn.policy`
 from collections.abc import Callable
 
 from sojourn.control.policies.drs import drs
-from sojourn.control.policies.drs_2017 import drs_2017
+from sojourn.control.policies.drs_2017 import drs_2015, drs_2017
 from sojourn.control.policies.ds2 import ds2
 from sojourn.control.policies.provision import provision
 from sojourn.control.policies.static import static
@@ -15,6 +15,7 @@ Policy = Callable[[Situation | Blind], Decision]
 
 POLICIES: dict[str, Policy] = {
     "drs": drs,
+    "drs-2015": drs_2015,
     "drs-2017": drs_2017,
     "ds2": ds2,
     "provision": provision,
