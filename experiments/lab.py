@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import origin
 from shapes import Shape
 from stolen import Steal
 
@@ -381,10 +382,11 @@ def square_mean(sojourn: Sojourn) -> float:
 
 class Runs:
     """The runs of a long experiment, each with a name, in a file: it goes on where it was
-    interrupted."""
+    interrupted. Each says which commit it is of."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.lock = path, threading.Lock()
+        self.commit = origin.commit(Path(__file__).parent)
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
         self.found: dict[Any, dict[str, Any]] = {}
         for run in map(json.loads, lines):
@@ -392,6 +394,7 @@ class Runs:
 
     def add(self, run: dict[str, Any]) -> dict[str, Any]:
         """Keep one."""
+        run = {**run, "commit": self.commit}
         with self.lock:
             self.found[_key(run["name"])] = run
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -17,12 +17,17 @@ def origin(folder: Path, name: str) -> dict[str, Any]:
     used = [path.name for path in files_of(folder, name)]
     here = [".", *_beside(folder), *_MADE]
     return {
-        "run": {"commit": _git(folder, "rev-parse", "HEAD"), "changed": _changed(folder, here)},
+        "run": {"commit": commit(folder), "changed": _changed(folder, here)},
         "rule": {
             "commit": _git(folder, "log", "-1", "--format=%H", "--", *used),
             "changed": _changed(folder, used),
         },
     }
+
+
+def commit(folder: Path) -> str | None:
+    """Of the code as it is now."""
+    return _git(folder, "rev-parse", "HEAD")
 
 
 def files_of(folder: Path, name: str) -> list[Path]:

@@ -12,7 +12,8 @@ with more than 5 % of the CPU stolen are left out, and their share is told. With
 undecided.
 
 Runs are kept beside the result (`provisioning_fig4.full.jsonl`), so an experiment that was
-interrupted goes on, not earlier than 800 s after its last run."""
+interrupted goes on, not earlier than 800 s after its last run. With
+`--out experiments/unfinished` it goes on with runs that are there."""
 
 import math
 import statistics

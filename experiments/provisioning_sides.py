@@ -37,7 +37,8 @@ after seven, because other work ran beside it; `attach` was mended after a revie
 executors are swept since, on both sides, and finer steps of the limit are not.
 
 Runs are kept beside the result (`provisioning_sides.full.jsonl`), so an experiment that was
-interrupted goes on."""
+interrupted goes on. Which commits they are of is told. Those of an experiment that is not finished
+are in `experiments/unfinished`: `--out experiments/unfinished` goes on with them."""
 
 import json
 import math
@@ -52,6 +53,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kept import SHORT
 from lab import Finding, Lab, Runs
 from stolen import Steal, alone
 
@@ -373,6 +375,8 @@ def judged(
                  f"{statistics.fmean(busy):.0%}, {max(busy):.0%}"))  # fmt: skip
     unclean = sum(not is_clean(run["stolen"]) for run in runs.found.values())
     rows.append(("runs with CPU stolen in more than a tenth of the seconds", "0", str(unclean)))
+    commits = {str(run.get("commit"))[:SHORT] for run in runs.found.values()}
+    rows.append(("commits of the runs", "", ", ".join(sorted(commits))))
     verdict = "missed: " + "; ".join(wrong) if wrong else (
         "on every trace the model uses fewer machine-seconds than Spark's own at no more lateness"
     )  # fmt: skip
