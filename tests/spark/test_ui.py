@@ -1,6 +1,7 @@
 """What Spark's own UI shows of a topology, and what the terminal shows of Spark."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -100,7 +101,9 @@ def test_a_run_that_fails_has_its_report(tmp_path: Path) -> None:
     done = run(tmp_path, "--report", str(report), says=says, code=1)
     assert "error: the topology failed: " in done.stderr
     assert "division by zero" in done.stderr
-    assert "<h1>numbers</h1>" in report.read_text(encoding="utf-8")
+    page = report.read_text(encoding="utf-8")
+    assert "<h1>numbers</h1>" in page
+    assert re.search("It failed: [^<]*division by zero", page)
 
 
 def test_a_report_that_cannot_be_written_costs_no_summary(tmp_path: Path) -> None:

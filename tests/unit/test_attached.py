@@ -980,6 +980,35 @@ def test_executors_go_once_the_batch_at_work_is_done(
     assert len(given.gone) == 1
 
 
+@pytest.mark.parametrize("rate", [20.0, 700.0, 5000.0])
+def test_executors_that_the_batch_at_work_needs_do_not_go_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: float
+) -> None:
+    needed = decided(seen(rate), Memory(), WISH).executors or 0
+    assert {20.0: needed < 2, 700.0: 2 < needed < 5, 5000.0: needed > 5}[rate]
+    found, given, status, _ = attached(tmp_path)
+    status.names = [str(n) for n in range(5)]
+    found.wish, found.asked = replace(WISH, quiet_s=60), 5
+    shown = seen(rate, 5, time_s=1.0, asked=5, at_least=True, why="a batch is at work")
+    monkeypatch.setattr(found.observer, "seen", lambda *_: shown)
+    monkeypatch.setattr(found, "_newer", lambda one, _: one)
+    found.fewer = 2
+    found.tick()
+    assert found.fewer == (max(2, needed) if needed < 5 else None)
+    assert not given.gone
+
+
+def test_a_batch_that_is_heard_of_while_a_decision_is_made_does_not_press_for_another(
+    tmp_path: Path,
+) -> None:
+    found, _, _, clock = attached(tmp_path)
+    found.wish = replace(found.wish, policy="model")
+    hear(found, [*overloaded(0, 2), told(2, 2.0, 9.0, 60)])
+    found.tick()
+    assert not found.presses
+    assert found._due_s() > clock.now_s + 1.0
+
+
 def test_an_executor_that_leaves_is_not_counted_and_none_other_goes_where_more_are_wanted(
     tmp_path: Path,
 ) -> None:

@@ -79,7 +79,7 @@ def test_only_failures_are_restarts() -> None:
     text = exposed(b, "")[0].decode()
     assert 'sojourn_restarts_total{topology="orders"} 1.0' in text
     assert 'sojourn_relocations_total{topology="orders"} 2.0' in text
-    assert "restarts after failures: 1; relocations: 2;" in " ".join(report.summary(b))
+    assert "restarts: 1; relocations: 2;" in " ".join(report.summary(b))
 
 
 def test_commits_do_not_push_other_marks_out() -> None:

@@ -302,11 +302,12 @@ class Attached:
     def tick(self) -> Period:
         """Look, decide, and have executors come or go."""
         now_s, before_s = self.clock(), self.ticked_s
-        self.ticked_s, self.presses = now_s, False
+        self.ticked_s = now_s
         while not self.heard.empty():
             told = self.heard.get()
             if told is not None:
                 self._hear(told)
+        self.presses = False  # what pressed until now is looked at now
         everyone = st.executors(self.status)
         self.leaving &= everyone.keys()  # these take no more tasks
         executors = {n: e for n, e in everyone.items() if n not in self.leaving}
@@ -335,6 +336,8 @@ class Attached:
         memory = self.memory
         decision = decided(seen, memory, self.wish)
         self.memory = decision.memory
+        if self.fewer is not None and seen.at_least:
+            self.fewer = self._to_stay(self.fewer)
         applied, note = False, ""
         if decision.executors is not None and not self.advise:
             applied, note = self._apply(decision.executors, executors)
@@ -431,6 +434,12 @@ class Attached:
             self.fewer = wanted
             return False, f"{have - wanted} will go once the batch at work is done"
         return self._give_back(wanted, executors)
+
+    def _to_stay(self, fewer: int) -> int | None:
+        """How many executors are to stay after the batch at work, by what that has shown: None if
+        it needs all of them."""
+        needed = self.memory.low_most
+        return max(fewer, needed) if needed else None
 
     def _reduce(self) -> None:
         """Right after a batch, those go that were to go."""

@@ -27,8 +27,8 @@ Heard = Callable[[], None]
 
 @dataclass(frozen=True)
 class Mark:
-    """What charts mark: a change, a restart after a failure, a relocation, another target or a
-    commit, at which tick."""
+    """What charts mark: a change, a restart, a relocation, another target or a commit, at which
+    tick."""
 
     time_s: float
     kind: str
@@ -144,7 +144,7 @@ class Board:
         if last is None:
             return
         if tick.restarts > last.restarts:
-            self._note(tick, "restart", f"restart {tick.restarts}, after a failure")
+            self._note(tick, "restart", f"restart {tick.restarts}")
         if relocated:
             self._note(tick, "relocation", "starts anew as planned, with other machines or slots")
         if tick.commits > last.commits:

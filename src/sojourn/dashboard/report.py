@@ -178,6 +178,8 @@ def page(board: Board, picture: bytes) -> str:
 def summary(board: Board) -> Iterator[str]:
     """The run in a few lines."""
     totals, tick = board.totals, board.tick
+    if board.problem:
+        yield f"It failed: {board.problem}"
     if tick is None:
         yield "No interval was measured."
         return
@@ -191,8 +193,7 @@ def summary(board: Board) -> Iterator[str]:
         yield f"Tuples took {told(totals.sojourn_s / totals.trees)} on average."
     planned = f"; relocations: {totals.relocations}" if totals.relocations else ""
     yield (
-        f"Changes: {totals.changes}; restarts after failures: {tick.restarts}{planned}; "
-        f"commits: {tick.commits}."
+        f"Changes: {totals.changes}; restarts: {tick.restarts}{planned}; commits: {tick.commits}."
     )
 
 
