@@ -137,6 +137,10 @@ class Driver:
         """Until so many are there."""
         self._await(lambda there: len(there) >= count, f"{count} executors")
 
+    def await_at_most(self, count: int) -> None:
+        """Until those that leave are gone, and no more than so many are there."""
+        self._await(lambda there: len(there) <= count, f"{count} executors")
+
     def await_busy(self, count: int) -> None:
         """Until so many are there, all of them with a task."""
         self._await(
