@@ -9,8 +9,9 @@ Kafka forgets a marker that nobody writes for a week. So it is written once a da
 sent, and a file says that there has been one: if Kafka knows none then, it has forgotten."""
 
 import struct
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -230,7 +231,7 @@ class Outbox:
         assert self.producer is not None
         marker = self._marker(done, metadata)
         self._flush(self.producer)
-        self.producer.send_offsets_to_transaction([marker], self.group, _ASK_S)
+        _within(_ASK_S, self.producer.send_offsets_to_transaction, [marker], self.group, _ASK_S)
         self.producer.commit_transaction(_ASK_S)
         self.known, self.done = True, done
         self.kept_s = self.clock()
@@ -243,8 +244,7 @@ class Outbox:
             if left < least:
                 least, since_s = left, now
             elif now - since_s > _ASK_S:
-                error = confluent().KafkaError(confluent().KafkaError._TIMED_OUT)
-                raise confluent().KafkaException(error)
+                raise _timed_out()
 
     def _marker(self, done: int, metadata: str = "") -> Any:
         return confluent().TopicPartition(self.topic, 0, done, metadata)
@@ -252,3 +252,30 @@ class Outbox:
     def _undelivered(self, error: Any, _message: Any) -> None:
         if error is not None and error.name() in OF_VALUES:
             self.refused = self.cluster.safe(error.str())
+
+
+def _within(limit_s: float, call: Callable[..., object], *given: object) -> None:
+    """Call what forgets its own limit: the library waits without end for a group's coordinator that
+    is not there (librdkafka 5456, 5511). Who is left waiting is fenced by the next producer."""
+    met: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            call(*given)
+            met.append(None)
+        except BaseException as error:  # noqa: BLE001  # raised below
+            met.append(error)
+
+    thread = threading.Thread(target=run, name="sojourn-kafka", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    if not met:
+        raise _timed_out()
+    if met[0] is not None:
+        raise met[0]
+
+
+def _timed_out() -> Exception:
+    kafka = confluent()
+    error: Exception = kafka.KafkaException(kafka.KafkaError(kafka.KafkaError._TIMED_OUT))
+    return error
