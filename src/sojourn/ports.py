@@ -147,7 +147,8 @@ class Sojourn:
 @dataclass(frozen=True)
 class Samples:
     """Everything measured over one interval. `starts` counts how often the topology has started:
-    at first, after failures, and on other machines; `restarts` counts those after failures alone.
+    at first, after failures, and on other machines; `restarts` counts those after failures alone and
+    `relocations` those on other machines or with other task slots.
     `commits` grows with every commit, or in virtual time with every one that stalls tuples."""
 
     time_s: float
@@ -157,6 +158,7 @@ class Samples:
     starts: int = 1
     commits: int = 0
     restarts: int = 0
+    relocations: int = 0
 
 
 def scv_of(count: int, total: float, squares: float) -> float | None:

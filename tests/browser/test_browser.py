@@ -349,6 +349,28 @@ def test_times_of_other_days_have_a_date(opened: Opened) -> None:
         )
 
 
+def test_nothing_is_left_of_a_topology_when_another_has_told_nothing_yet(
+    opened: Opened, tmp_path: Path
+) -> None:
+    with Server(simulated(tmp_path / "journal.jsonl"), ANY) as server:
+        address = server.url.removeprefix("http://").rstrip("/")
+        page = opened(server.url)
+        expect(page.locator(".answer b")).to_contain_text("processors")
+        page.locator("#load-knob").focus()
+        page.keyboard.press("ArrowRight")
+        for chart in ("sojourn", "processors", "load"):
+            expect(page.locator(f"#{chart} .keys")).not_to_be_empty()
+    with Server(board(name="returns"), address):
+        expect(page.locator("#name")).to_have_text("returns", timeout=20_000)
+        for chart in ("sojourn", "processors", "load"):
+            expect(page.locator(f"#{chart} .keys")).to_be_empty()
+        for empty in (".answer", ".bars", "output[for=load-knob]"):
+            expect(page.locator(empty)).to_have_text("")
+        expect(page.locator("#load-knob")).to_have_value("0")
+        expect(page.locator("#executors .body")).to_contain_text("come after the first interval")
+        assert "parse" not in page.locator("#main").inner_text()
+
+
 def test_a_page_comes_back_with_the_next_start(opened: Opened) -> None:
     first, second = board(), board()
     first.add(tick(1))

@@ -63,7 +63,6 @@ def tick(number: int, mean_s: float = 0.08, **changes: Any) -> Tick:
         load=50.0,
         forecast=Forecast(60.0, 10.0, "slope"),
         most=22,
-        starts=1,
         commits=number // 5,
     )
     return replace(made, **changes)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed
 from shown import EDGES, KINDS, added, board, tick
 
 from sojourn.dashboard import report, shown
@@ -58,8 +59,8 @@ def test_changes_commits_restarts_and_targets_are_marked() -> None:
     b = board()
     b.add(tick(4))
     b.add(tick(5, decision=added()))
-    b.add(tick(6, starts=2, restarts=1))
-    b.add(tick(7, starts=2, restarts=1, target_s=0.3))
+    b.add(tick(6, restarts=1))
+    b.add(tick(7, restarts=1, target_s=0.3))
     kinds = [(mark.kind, mark.number) for mark in b.marks]
     assert kinds == [("change", 5), ("commit", 5), ("restart", 6), ("target", 7)]
     assert b.totals.changes == 1
@@ -68,10 +69,9 @@ def test_changes_commits_restarts_and_targets_are_marked() -> None:
 def test_only_failures_are_restarts() -> None:
     b = board()
     b.add(tick(1))
-    b.add(tick(2, starts=2))  # on another machine
-    b.add(tick(3, starts=2, restarts=1))  # it has failed, and is about to start
-    b.add(tick(4, starts=3, restarts=1))
-    b.add(tick(6, starts=4, restarts=1, commits=0))
+    b.add(tick(2, relocations=1))  # on another machine
+    b.add(tick(3, restarts=1, relocations=1))
+    b.add(tick(6, restarts=1, relocations=2, commits=0))
     marks = [(mark.kind, mark.number) for mark in b.marks]
     assert marks == [("relocation", 2), ("restart", 3), ("relocation", 6)]
     status = shown.status(b)
@@ -85,9 +85,9 @@ def test_only_failures_are_restarts() -> None:
 def test_commits_do_not_push_other_marks_out() -> None:
     b = board()
     b.add(tick(0))
-    b.add(tick(1, decision=added(), starts=2, restarts=1))
+    b.add(tick(1, decision=added(), restarts=1))
     for number in range(2, 2 * MARKS):
-        b.add(tick(number, starts=2, restarts=1, commits=number))
+        b.add(tick(number, restarts=1, commits=number))
     kinds = Counter(mark.kind for mark in b.marks)
     assert kinds == {"change": 1, "restart": 1, "commit": MARKS}
     numbers = [mark.number for mark in b.marks]
@@ -130,6 +130,18 @@ def test_buckets_count_trees_by_their_sojourn() -> None:
     assert by_bound[0.5] == 100
     counts = b.totals.buckets
     assert counts == sorted(counts)
+
+
+def test_what_is_scraped_counts_whole_trees() -> None:
+    b = board()
+    b.add(tick(1, mean_s=0.08))
+    b.totals.buckets = [0.4 + 0.7 * place for place in range(len(BUCKETS_S))]
+    text = exposed(b, "application/openmetrics-text; version=1.0.0")[0].decode()
+    (family,) = (found for found in parsed(text) if found.type == "histogram")
+    counts = [one.value for one in family.samples if one.name.endswith("_bucket")]
+    assert len(counts) == len(BUCKETS_S) + 1
+    assert counts == sorted(counts)
+    assert all(count.is_integer() for count in counts)
 
 
 def test_news_are_what_has_come_since() -> None:

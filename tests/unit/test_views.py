@@ -75,11 +75,11 @@ def test_machines_are_called_by_their_hosts() -> None:
     assert part.machines == {"a": 2, "b/7": 2}
 
 
-def test_restarts_and_starts_are_those_of_the_samples() -> None:
+def test_restarts_and_relocations_are_those_of_the_samples() -> None:
     _, records = followed()
-    record = replace(records[-1], samples=replace(records[-1].samples, starts=4, restarts=1))
+    record = replace(records[-1], samples=replace(records[-1].samples, restarts=1, relocations=2))
     tick = tick_of(record, 0.0)
-    assert (tick.starts, tick.restarts, tick.relocations) == (4, 1, 2)
+    assert (tick.restarts, tick.relocations) == (1, 2)
 
 
 def test_a_profile_that_holds_no_more_is_noted() -> None:

@@ -57,7 +57,6 @@ class Totals:
     trees: float = 0.0
     sojourn_s: float = 0.0
     changes: int = 0
-    relocations: int = 0
     buckets: list[float] = field(default_factory=lambda: [0.0] * len(BUCKETS_S))
     decisions: Counter[str] = field(default_factory=Counter)
     tuples: Counter[tuple[str, str]] = field(default_factory=Counter)  # by vertex and what became
@@ -139,13 +138,11 @@ class Board:
         decision, last, totals = tick.decision, self.last, self.totals
         if decision.applied:
             self._note(tick, "change", f"{decision.action}: {decision.reason}")
-        relocated = tick.relocations > totals.relocations
-        totals.relocations = max(tick.relocations, totals.relocations)
         if last is None:
             return
         if tick.restarts > last.restarts:
             self._note(tick, "restart", f"restart {tick.restarts}")
-        if relocated:
+        if tick.relocations > last.relocations:
             self._note(tick, "relocation", "starts anew as planned, with other machines or slots")
         if tick.commits > last.commits:
             self._note(tick, "commit", f"commit {tick.commits}")

@@ -47,8 +47,10 @@ class BoardCollector:
             "all that derives from it is processed.",
             labels=_TOPOLOGY,
         )
-        buckets = [(f"{b:g}", n) for b, n in zip(BUCKETS_S, totals.buckets, strict=True)]
-        sojourns.add_metric([name], [*buckets, ("+Inf", totals.trees)], totals.sojourn_s)
+        # Trees between two percentiles are shared out among buckets; a count has no fractions.
+        upto = [*(f"{bound:g}" for bound in BUCKETS_S), "+Inf"]
+        counts = map(round, [*totals.buckets, totals.trees])
+        sojourns.add_metric([name], list(zip(upto, counts, strict=True)), totals.sojourn_s)
         yield sojourns
         last = board.last
         sums = {
@@ -58,7 +60,7 @@ class BoardCollector:
             "changes": (totals.changes, "Changes of the allocation that were made."),
             "restarts": (last.restarts if last else 0, "Restarts of the topology after failures."),
             "relocations": (
-                totals.relocations,
+                last.relocations if last else 0,
                 "Starts anew that no failure made, such as on other machines.",
             ),
             "commits": (last.commits if last else 0, "Commits."),

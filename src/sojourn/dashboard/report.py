@@ -191,7 +191,7 @@ def summary(board: Board) -> Iterator[str]:
         yield f"The target was kept in {totals.within} of {totals.targeted} of them ({share:.1%})."
     if totals.trees:
         yield f"Tuples took {told(totals.sojourn_s / totals.trees)} on average."
-    planned = f"; relocations: {totals.relocations}" if totals.relocations else ""
+    planned = f"; relocations: {tick.relocations}" if tick.relocations else ""
     yield (
         f"Changes: {totals.changes}; restarts: {tick.restarts}{planned}; commits: {tick.commits}."
     )

@@ -81,7 +81,7 @@ def status(board: Board) -> dict[str, Any]:
         "targeted": totals.targeted,
         "changes": totals.changes,
         "restarts": 0 if tick is None else tick.restarts,
-        "relocations": totals.relocations,
+        "relocations": 0 if tick is None else tick.relocations,
         "commits": 0 if tick is None else tick.commits,
         "mean": short(totals.sojourn_s / totals.trees) if totals.trees else None,
     }

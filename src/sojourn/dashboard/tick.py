@@ -117,8 +117,8 @@ class Decision:
 @dataclass(frozen=True)
 class Tick:
     """One turn of control. `sojourn` is that of the interval, `value_s` what the target applies to
-    and `estimate_s` what the model has for that. An `urgent` tick ends no interval. `starts`,
-    `restarts` and `commits` are sums since the start; `restarts` are the starts after a failure."""
+    and `estimate_s` what the model has for that. An `urgent` tick ends no interval. `restarts`
+    after failures, `relocations` and `commits` are sums since the start."""
 
     number: int
     time_s: float  # since the start
@@ -138,17 +138,11 @@ class Tick:
     most: int | None = None  # processors that may be used
     capacity: int | None = None
     machines: Mapping[str, int] | None = None
-    starts: int = 1
     restarts: int = 0
+    relocations: int = 0  # other machines, or other task slots
     commits: int = 0
     urgent: bool = False
     note: str = ""
-
-    @property
-    def relocations(self) -> int:
-        """The starts after the first that no failure made: on other machines, or with other task
-        slots. One fewer while a start after a failure is still to come."""
-        return self.starts - 1 - self.restarts
 
     @property
     def processors(self) -> int:

@@ -164,7 +164,12 @@ class SimulatedEngine:
         vertices = {name: self._source_sample(name, interval_s) for name in self.counts}
         for name, station in self.stations.items():
             vertices[name] = self._sample(station, interval_s)
-        sums = {"starts": self.starts, "commits": self.batches, "restarts": self.restarts}
+        sums = {
+            "starts": self.starts,
+            "commits": self.batches,
+            "restarts": self.restarts,
+            "relocations": self.starts - 1 - self.restarts,
+        }
         if peek:
             return Samples(self.now_s, vertices, None, self.trees.count, **sums)
         self.sampled_s = self.now_s

@@ -88,7 +88,6 @@ def _tick(header: Header, period: Period, first_s: float, restarts: int) -> show
         within_target=None if latency_s is None or limit_s is None else latency_s <= limit_s,
         load=load,
         most=wish.most,
-        starts=1 + restarts,
         restarts=restarts,
         note=period.note,
     )

@@ -190,13 +190,17 @@ export class Charts {
   // The figures under the cursor, or the newest ones: this is the legend as well.
   keys(id, at) {
     const { history } = this;
-    if (!history || !history.time.length) return;
+    if (!history) return;
+    const host = document.querySelector(`#${id} .keys`);
     const plot = this.plots[id];
     const last = history.time.length - 1;
+    if (last < 0) {
+      host.replaceChildren(); // another topology that has told nothing yet
+      return;
+    }
     const when = at === null || at === undefined ? null : plot.data[0][at];
     let place = last;
     if (when !== null) for (place = 0; place < last && history.time[place] < when; place++);
-    const host = document.querySelector(`#${id} .keys`);
     const items = [];
     const key = (series, label, value) => items.push(make("span", {}, swatch(series), `${label} `, make("b", {}, value)));
     const named = Object.fromEntries(plot.series.slice(1).map((one) => [one.label, one]));

@@ -36,7 +36,12 @@ export class Executors {
 
   update(latest) {
     this.latest = latest;
-    if (!latest) return;
+    if (!latest) {
+      this.table.hidden = this.title.hidden = this.bars.hidden = this.busiest.hidden = this.machines.hidden = true;
+      this.alone.hidden = false;
+      this.alone.textContent = "The first figures come after the first interval.";
+      return;
+    }
     if (!this.chosen) {
       const best = Object.keys(latest.vertices).find((name) => latest.vertices[name].executors.length || Object.keys(latest.vertices[name].shards).length);
       if (best && best in latest.wanted) this.select.value = best;

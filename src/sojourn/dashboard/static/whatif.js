@@ -23,7 +23,14 @@ export class WhatIf {
   begin(about) {
     this.about = about;
     document.getElementById("whatif").hidden = !modelled(about);
-    this.asked = null;
+    this.asked = this.latest = null;
+    this.turn = (this.turn || 0) + 1; // what is still on its way was of another topology
+    clearTimeout(this.timer);
+    for (const one of [this.target, this.load]) {
+      one.input.value = 0;
+      one.output.value = "";
+    }
+    this.say("");
   }
 
   update(latest) {

@@ -212,7 +212,10 @@ class SparkEngine:
         if not peek:
             self.placing.look(self.supervisor.wanted, found)
             self.regrouping.look(found)
-        return replace(found, commits=self.committed, restarts=self.restarts)
+        by = self.supervisor
+        return replace(
+            found, commits=self.committed, restarts=by.restarts, relocations=by.relocated
+        )
 
     @property
     def on_pressure(self) -> Callable[[Pressure], None] | None:
