@@ -147,9 +147,9 @@ class Sojourn:
 @dataclass(frozen=True)
 class Samples:
     """Everything measured over one interval. `starts` counts how often the topology has started:
-    at first, after failures, and on other machines; `restarts` counts those after failures alone and
-    `relocations` those on other machines or with other task slots.
-    `commits` grows with every commit, or in virtual time with every one that stalls tuples."""
+    at first, after failures, and on other machines; `restarts` counts those after failures alone,
+    and `relocations` those on other machines or with other task slots. `commits` grows with every
+    commit, or in virtual time with every one that stalls tuples."""
 
     time_s: float
     vertices: Mapping[str, Sample]

@@ -145,6 +145,32 @@ def test_a_cluster_is_reachable_where_one_of_its_masters_listens() -> None:
         checks.reachable("nowhere", {})
 
 
-def test_yarn_is_where_the_configuration_of_hadoop_says() -> None:
-    told(checks.reachable("yarn", {"HADOOP_CONF_DIR": "/etc/hadoop"}), OK, "yarn")
+def yarn(directory: Path, **settings: object) -> Finding:
+    each = [
+        f"<property><name>yarn.resourcemanager.{key.replace('__', '.').replace('_', '-')}</name>"
+        f"<value> {value} </value></property>"
+        for key, value in settings.items()
+    ]
+    (directory / "yarn-site.xml").write_text(f"<configuration>{''.join(each)}</configuration>")
+    return checks.reachable("yarn", {"HADOOP_CONF_DIR": str(directory)})
+
+
+def test_yarn_is_where_the_configuration_of_hadoop_says(tmp_path: Path) -> None:
     told(checks.reachable("yarn", {}), WRONG, "neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set")
+    nowhere = {"YARN_CONF_DIR": str(tmp_path)}
+    told(checks.reachable("yarn", nowhere), WRONG, f"there is no yarn-site.xml in {tmp_path}")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            closed = other.getsockname()[1]
+        told(yarn(tmp_path, address=f"127.0.0.1:{port}"), OK, "yarn answers")
+        pair = {"address__a": f"127.0.0.1:{closed}", "address__b": f"127.0.0.1:{port}"}
+        told(yarn(tmp_path, ha__rm_ids="a, b", **pair), OK, "yarn answers")
+        named = f"${{yarn.resourcemanager.hostname}}:{port}"
+        told(yarn(tmp_path, hostname="127.0.0.1", address=named), OK, "yarn answers")
+    finding = yarn(tmp_path, address=f"127.0.0.1:{closed}")
+    told(finding, WRONG, f"cannot be reached: 127.0.0.1:{closed} (")
+    told(yarn(tmp_path, hostname="a..b"), WRONG, "cannot be reached: a..b:8032 (")
+    told(yarn(tmp_path, address="${env.RM}:8032"), NOTE, "which only Hadoop can tell")
+    (tmp_path / "yarn-site.xml").write_text("<configuration>")
+    told(checks.reachable("yarn", nowhere), WRONG, "yarn-site.xml cannot be read: ")

@@ -9,9 +9,10 @@ import resource
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 from sojourn import durable
 from sojourn.engine.executor.cores import cores as cores_of
@@ -28,6 +29,7 @@ ENOUGH_MEMORY, LEAST_MEMORY = 2 << 30, 1 << 30
 ENOUGH_DISK, LEAST_DISK = 2 << 30, 500 << 20
 _LEAST_FILES = 1024
 _LONGEST_SOCKET = 107
+_MANAGER_PORT = 8032  # of YARN, unless its configuration says another
 _SOCKET = "/0123456789ab-123456/12-12345"  # of a run and a start, of a level and a partition
 _UNSYNCHRONISED = 0x40
 _CGROUP = Path("/sys/fs/cgroup")
@@ -235,20 +237,52 @@ def is_unsynchronised() -> bool | None:
 def reachable(master: str, environ: Mapping[str, str], timeout_s: float = 5.0) -> Finding:
     """Whether somebody listens where a cluster's master should."""
     if master == "yarn":
-        if any(environ.get(name) for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")):
-            return Finding("cluster", OK, "yarn, where the configuration of Hadoop says")
-        return Finding(
-            "cluster",
-            WRONG,
-            "yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set",
-            "set one of them to the directory that has yarn-site.xml",
-        )
+        return _yarn(environ, timeout_s)
     addresses = re.findall(r"(?:^|[/,])\[?([^/,\[\]]+)\]?:(\d+)", master)
     if not addresses:
         raise InputError(
             f"--master {master}: must be spark://HOST:PORT, k8s://https://HOST:PORT or yarn; "
             "without it, doctor looks at this machine"
         )
+    return _listens(master, addresses, timeout_s)
+
+
+def _yarn(environ: Mapping[str, str], timeout_s: float) -> Finding:
+    """Whether a resource manager listens where Hadoop's configuration says."""
+    mend = "set HADOOP_CONF_DIR to the directory that has the cluster's yarn-site.xml"
+    found = [environ[name] for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR") if environ.get(name)]
+    if not found:
+        told = "yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set"
+        return Finding("cluster", WRONG, told, mend)
+    settings: dict[str, str] = {}
+    for directory in found:
+        path = Path(directory) / "yarn-site.xml"
+        try:
+            each = ElementTree.parse(path).iter("property")
+        except FileNotFoundError:
+            continue
+        except (OSError, ElementTree.ParseError) as error:
+            return Finding("cluster", WRONG, f"yarn, and {path} cannot be read: {error}", mend)
+        for one in each:
+            settings.setdefault(one.findtext("name", "").strip(), one.findtext("value", "").strip())
+    if not settings:
+        told = f"yarn, and there is no yarn-site.xml in {' or '.join(found)}"
+        return Finding("cluster", WRONG, told, mend)
+    manager = "yarn.resourcemanager."
+    ids = settings.get(f"{manager}ha.rm-ids", "").split(",")
+    addresses = []
+    for suffix in [f".{one.strip()}" if one else "" for one in ids]:
+        host = settings.get(f"{manager}hostname{suffix}", "0.0.0.0")
+        address = settings.get(f"{manager}address{suffix}", f"{host}:{_MANAGER_PORT}")
+        host, _, port = address.replace(f"${{{manager}hostname{suffix}}}", host).rpartition(":")
+        if not port.isdigit() or "${" in host:
+            told = f"yarn at {address}, which only Hadoop can tell"
+            return Finding("cluster", NOTE, told, "see in its own UI whether it is up")
+        addresses.append((host, port))
+    return _listens("yarn", addresses, timeout_s)
+
+
+def _listens(master: str, addresses: Sequence[tuple[str, str]], timeout_s: float) -> Finding:
     failed = []
     for host, port in addresses:
         try:

@@ -60,7 +60,8 @@ def _findings(master: str | None, checkpoint: Path | None, quick: bool) -> Itera
         yield finding
         well = well and finding.state != WRONG
     if master is not None:
-        finding = checks.reachable(master, os.environ)
+        with busy(f"asking {master}"):
+            finding = checks.reachable(master, os.environ)
         yield finding
         well = well and finding.state != WRONG
     if quick:

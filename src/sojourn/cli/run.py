@@ -127,7 +127,9 @@ def run(
                 stale=stale,
                 watch=None if config is None else (config, lambda: read()[1]),
             )
+            told = ending.enter_context(contextlib.ExitStack())
             ending.enter_context(running)
+            ending.push(lambda kind, *_: _ending(told, kind))
         if report is not None:
             failing.push(lambda kind, *_: _reported(running, report, kind))
         if running.ui is not None:
@@ -143,6 +145,12 @@ def run(
     print_summary(running.summary, as_json)
     if report is not None:
         _write_report(running, report)
+
+
+def _ending(told: contextlib.ExitStack, failure: type[BaseException] | None) -> None:
+    """A run that has failed ends its query, which can take a while."""
+    if failure is not None:
+        told.enter_context(busy("ending the query"))
 
 
 def _reported(running: "Running", report: Path, failure: type[BaseException] | None) -> None:

@@ -135,7 +135,7 @@ class Board:
             heard()
 
     def _mark(self, tick: Tick) -> None:
-        decision, last, totals = tick.decision, self.last, self.totals
+        decision, last = tick.decision, self.last
         if decision.applied:
             self._note(tick, "change", f"{decision.action}: {decision.reason}")
         if last is None:
