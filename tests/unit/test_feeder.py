@@ -355,8 +355,7 @@ def test_a_reader_that_is_closing_does_not_ask_for_the_backlog() -> None:
             return {"a": 1}
 
     reader = Feeder(Splits(), (ROUTE,), b"", 0.0, 1 << 20).reader
-    reader._look(None)
+    reader._look(None, 0.0)
     reader.close()
-    reader.looks_s = 0.0  # it is due
-    reader._look(None)
+    reader._look(None, 2.0)
     assert asked == [False]

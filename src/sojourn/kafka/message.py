@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -25,10 +25,9 @@ class Message:
     offset: int
 
 
-class Record(NamedTuple):
+class Record(msgspec.Struct, frozen=True, array_like=True):
     """A message to write. Without a key, it gets that of `key=`. Without a key or a partition, any
-    partition will do. Without a time it
-    has the one at which it is written."""
+    partition will do. Without a time it has the one at which it is written."""
 
     value: bytes | None
     key: bytes | None = None
@@ -64,7 +63,8 @@ def _bytes(message: Any) -> bytes:
 
 
 def _text(message: Any) -> str:
-    return _bytes(message).decode("utf-8")
+    value: bytes | None = message.value()
+    return (_bytes(message) if value is None else value).decode("utf-8")
 
 
 def _json(message: Any) -> Any:
@@ -139,25 +139,25 @@ def writer(what: str, write: object, key: Callable[[Any], Any] | None) -> Callab
 
     def record(value: Any, form: Callable[[Any], Any] = form) -> Record:
         made = form(value)
-        if isinstance(made, Record):
-            _check(made)
-            if made.key is None and key is not None:
-                return made._replace(key=_key(key(value)))
-            return made
-        if made is not None and not isinstance(made, bytes):
+        if made is None or isinstance(made, bytes):
+            return Record(made) if key is None else Record(made, _key(key(value)))
+        if not isinstance(made, Record):
             raise TypeError(
                 f"the function write= must return bytes, None or a Record; got "
                 f"{type(made).__name__}"
             )
-        return Record(made, None if key is None else _key(key(value)))
+        _check(made)
+        if made.key is None and key is not None:
+            return msgspec.structs.replace(made, key=_key(key(value)))
+        return made
 
     return record
 
 
 def _check(record: Record) -> None:
     """Refuse what Kafka would refuse later, when it is too late to drop it."""
-    value, key, headers, partition, time_s = record
-    for name, held in (("value", value), ("key", key)):
+    headers, partition, time_s = record.headers, record.partition, record.time_s
+    for name, held in (("value", record.value), ("key", record.key)):
         if held is not None and not isinstance(held, bytes):
             raise TypeError(f"a Record's {name} must be bytes or None; got {held!r:.100}")
     if not isinstance(headers, tuple | list) or not all(map(_is_header, headers)):

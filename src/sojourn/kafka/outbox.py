@@ -32,6 +32,7 @@ OF_VALUES = {"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "_UNKNOWN_PARTITION", "INVA
 _LIMIT_S = 60.0  # of a transaction, unless options say another
 _ASK_S = 10.0  # after which a new producer is made, as old ones get stuck where a broker dies
 _LENGTH = struct.Struct("<I")
+_encode = msgspec.msgpack.Encoder().encode
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 _BUFFER_BYTES = 1 << 20
 _PAUSE_S = 0.2
@@ -40,16 +41,17 @@ BEGUN = "begun"
 
 def pack(record: Record) -> bytes:
     """A record as it stands in a file."""
-    data = msgspec.msgpack.encode(record)
+    data = _encode(record)
     return _LENGTH.pack(len(data)) + data
 
 
 def unpack(path: Path) -> Iterator[tuple[int, Record]]:
     """The records of a file, with their sizes."""
+    decode = msgspec.msgpack.Decoder(Record).decode
     with path.open("rb", buffering=_BUFFER_BYTES) as file:
         while head := file.read(_LENGTH.size):
             (size,) = _LENGTH.unpack(head)
-            yield size, Record(*msgspec.msgpack.decode(file.read(size)))
+            yield size, decode(file.read(size))
 
 
 class Outbox:

@@ -60,6 +60,7 @@ class Reading:
         client.partitions(self.cluster, consumer, self.topic, self.trouble)
         consumer.assign([self._place(number) for number in self.at])
         parse, produced, at = self.parse, self.produced, self.at
+        names = {number: str(number) for number in at}
         while True:
             messages: list[Any] = consumer.consume(_AT_ONCE, 0)
             if not messages and (first := consumer.poll(_WAIT_S)) is not None:
@@ -76,7 +77,7 @@ class Reading:
                 if message.error() is not None:
                     yield self._failed(message)
                     continue
-                split, after = str(number), message.offset() + 1
+                split, after = names[number], message.offset() + 1
                 try:
                     value = parse(message)
                 except Exception as error:  # noqa: BLE001  # user code may raise anything

@@ -62,11 +62,14 @@ class Outgoing(Sink[Any]):
 
     def write(self, value: Any) -> None:
         record = self.record(value)
-        size = _size(record)
-        if size + _ROOM_BYTES > self.limit:
+        size = len(record.value or b"") + len(record.key or b"") + _ROOM_BYTES
+        if record.headers:
+            size += sum(len(name.encode()) + len(held or b"") + 10 for name, held in record.headers)
+        if size > self.limit:
             raise ValueError(
                 f"topic {self.topic!r} takes messages of at most {self.limit} bytes, with "
-                f"{_ROOM_BYTES} for Kafka itself; got {size}; raise the topic's max.message.bytes"
+                f"{_ROOM_BYTES} for Kafka itself; got {size - _ROOM_BYTES}; raise the topic's "
+                "max.message.bytes"
             )
         if record.partition is not None:
             self._check_partition(record.partition)
@@ -105,11 +108,6 @@ class Outgoing(Sink[Any]):
 
     def close(self) -> None:
         self.to.close()
-
-
-def _size(record: Record) -> int:
-    size = len(record.value or b"") + len(record.key or b"")
-    return size + sum(len(name.encode()) + len(held or b"") + 10 for name, held in record.headers)
 
 
 class _Aside:
@@ -190,7 +188,8 @@ class _Straight:
     def write(self, record: Record) -> None:
         interval, more = self.interval, produced(record)
         self.calls += 1
-        if self.calls % _LOOK == 0:
+        if self.calls == _LOOK:
+            self.calls = 0
             self._poll(0)
         while True:
             try:

@@ -54,21 +54,28 @@ class _Reader(threading.Thread):
         self.error: Exception | None = None
 
     def run(self) -> None:
+        ahead, monotonic = self.ahead, time.monotonic
         try:
             pieces = self.read()
             for piece in pieces:
                 if self.closing:
                     break
-                self._look(piece)
+                now = monotonic()
+                if now >= self.looks_s:
+                    self._look(piece, now)
                 if piece is None:
                     continue
-                while len(self.ahead) >= self.allowed and not self.closing:
+                while len(ahead) >= self.allowed and not self.closing:
                     self.room.clear()
-                    if len(self.ahead) >= self.allowed:  # again: values are taken all the time
+                    if len(ahead) >= self.allowed:  # again: values are taken all the time
                         self.room.wait(_LOOK_S)
-                        self._look(piece)
-                self.ahead.append((piece[0], piece[1], piece[2], _intended_s(piece)))
-                if len(self.ahead) == 1:
+                    now = monotonic()
+                    if now >= self.looks_s:
+                        self._look(piece, now)
+                if len(piece) == 4:  # when it was made is when it was to arrive
+                    now = min(now, now - time.time() + piece[3])
+                ahead.append((piece[0], piece[1], piece[2], now))
+                if len(ahead) == 1:
                     os.eventfd_write(self.wake, 1)
             if self.closing and hasattr(pieces, "close"):
                 pieces.close()
@@ -77,11 +84,10 @@ class _Reader(threading.Thread):
         self.finished = True
         os.eventfd_write(self.wake, 1)
 
-    def _look(self, piece: Piece[Any]) -> None:
+    def _look(self, piece: Piece[Any], now: float) -> None:
         """Ask how many wait in each split, and add those that are read and not sent. Once it is
         closing, the source may speak of another reader's splits."""
-        now = time.monotonic()
-        if self.closing or now < self.looks_s:
+        if self.closing:
             return
         self.looks_s = now + _LOOK_S
         found = self.ask()
@@ -108,12 +114,6 @@ class _Reader(threading.Thread):
         before, self.allowed = self.allowed, allowed
         if allowed > before:
             self.room.set()
-
-
-def _intended_s(piece: tuple[Any, ...]) -> float:
-    """When a value was meant to arrive, which is now unless its source says otherwise."""
-    now = time.monotonic()
-    return now if len(piece) < 4 else min(now, now - time.time() + piece[3])
 
 
 class Feeder:
