@@ -1,10 +1,11 @@
-"""Paths of DRS's experiments that only full runs on Spark take, with tiny windows: real code under
+"""Paths of experiments that only full runs on Spark take, with tiny windows: real code under
 control, allocations in turns, and machines that come and go."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import coded
 import drs_fig10
@@ -55,9 +56,11 @@ def test_real_code_is_measured_in_turns(
 def test_bulks_are_measured_in_turns(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("QUICK_TURNS", 2), ("QUICK_TURN_S", 2.0), ("_MOST_TIMES", 50)):
         monkeypatch.setattr(paired, name, value)
+    two = drs_fig10.allocations()[:2]
+    monkeypatch.setattr(drs_fig10, "allocations", lambda: two)
     bench = lab.Lab("spark", quick=True, spark=spark)
     some, flows = drs_fig10.of_shape(bench, drs_fig10.shapes(0)["rates"][0])
-    assert len(some) == len(drs_fig10.allocations())
+    assert [one.allocation for one in some] == two
     assert all(len(one.parts) == 2 for one in some)
     assert flows["match"].rate > flows["extract"].rate > 0
 
@@ -77,17 +80,53 @@ if __name__ == "__main__":
 """
 
 
-def test_figure_9_runs_on_machines_that_come(tmp_path: Path) -> None:
-    """In a driver of its own, as the cluster has a Spark of its own. What is waited for is then
-    changed at once."""
-    script = tmp_path / "driver.py"
-    script.write_text(MACHINES.format(experiments=str(EXPERIMENTS)), encoding="utf-8")
+def told(folder: Path, driver: str) -> Any:
+    """What a driver of its own says, whose cluster has a Spark of its own."""
+    script = folder / "driver.py"
+    script.write_text(driver.format(experiments=str(EXPERIMENTS)), encoding="utf-8")
     ended = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    machines, changes = json.loads(ended.stdout.splitlines()[-1])
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def test_figure_9_runs_on_machines_that_come(tmp_path: Path) -> None:
+    """What is waited for is then changed at once."""
+    machines, changes = told(tmp_path, MACHINES)
     assert machines[0] == 2
     assert max(machines) > 2
     room = 10  # on the two machines that were there
     assert any(sum(after) > room and asked > 2 for _, after, asked in changes), changes
+
+
+PROVISIONED = """
+import json, sys
+from dataclasses import replace
+sys.path[:0] = [{experiments!r}]
+import provisioning_fig7_spark as figure
+from provisioning_fig7 import Case
+
+if __name__ == "__main__":
+    figure.MOST = 2
+    case = replace(Case(1, 5.0), rates=(50.0, 160.0, 20.0), step_s=18.0, period_s=3.0)
+    print(json.dumps([
+        [record.capacity, record.decision.action, vertex.arrivals, vertex.served, vertex.shed]
+        for record in figure.records_of(case)
+        for vertex in [record.samples.vertices["maxima"]]
+    ]), flush=True)
+"""
+
+
+def test_machines_of_a_topology_are_provisioned_by_its_rates(tmp_path: Path) -> None:
+    """One carries about 90 tuples a second. 50 a second come, then 160, then 20."""
+    seconds = told(tmp_path, PROVISIONED)
+    machines = [capacity for capacity, *_ in seconds if capacity]
+    assert machines[0] == 1
+    assert max(machines) == 2
+    assert machines[-1] == 1
+    actions = [action for _, action, *_ in seconds]
+    assert actions.index("add") < actions.index("remove")
+    came, served, shed = (sum(one[place] for one in seconds) for place in (2, 3, 4))
+    assert shed > 0  # until the second machine was there
+    assert served + shed <= came

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from test_attached import told
+from attaching import told
 
 from sojourn.attached import eventlog, logfile
 from sojourn.attached import status as st

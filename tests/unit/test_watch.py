@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_attached import EXECUTOR, JOB, STAGE, served
+from attaching import EXECUTOR, JOB, STAGE, served
 
 from sojourn.attached import outside
 from sojourn.attached import status as st
