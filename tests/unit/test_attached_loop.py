@@ -293,7 +293,8 @@ def test_executors_go_once_the_batch_at_work_is_done(
     )
     assert not given.asked
     assert not given.gone
-    assert not found._hear(Idle("query", "run", 0.0))
+    assert not found._hear(Idle("other", "run", 0.0))
+    assert found._hear(Idle("query", "run", 0.0))  # a trigger that has found no rows is over, too
     assert found._hear(overloaded(0, 1)[0])
     found._reduce()
     assert given.asked == [2]

@@ -243,16 +243,17 @@ class Attached:
 
     def _hear(self, told: Heard) -> bool:
         """A batch of our query is done, it found no rows, or a run of it is over. Returns whether
-        it was a batch."""
+        none is at work now."""
         if isinstance(told, Ended):
             if told.query == self.query:
                 how = f"failed, {_first_line(told.error)}" if told.error else "ended"
                 self.news.append(f"the query has {how}; its executors stay until it goes on")
             return False
         if isinstance(told, Idle):
-            if told.query == self.query:
-                self.observer.idle(told.run, told.time_s)
-            return False
+            if told.query != self.query:
+                return False
+            self.observer.idle(told.run, told.time_s)
+            return True
         try:
             one = batch(told)
         except (KeyError, TypeError, ValueError) as error:
