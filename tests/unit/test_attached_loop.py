@@ -293,9 +293,12 @@ def test_executors_go_once_the_batch_at_work_is_done(
     )
     assert not given.asked
     assert not given.gone
-    assert not found._hear(Idle("other", "run", 0.0))
-    assert found._hear(Idle("query", "run", 0.0))  # a trigger that has found no rows is over, too
+    assert not found._hear(Idle("query", "run", 0.0))  # it is heard late: a batch is at work
     assert found._hear(overloaded(0, 1)[0])
+    monkeypatch.setattr(found, "_is_at_work", lambda: False)
+    assert not found._hear(Idle("other", "run", 0.0))
+    assert found._hear(Idle("query", "run", 0.0))  # a trigger that has found no rows is over
+    monkeypatch.setattr(found, "_is_at_work", lambda: True)
     found._reduce()
     assert given.asked == [2]
     assert len(given.gone) == 1
