@@ -163,11 +163,13 @@ def test_a_batch_at_work_counts_beside_those_that_are_done_if_it_shows_more(
     begun = datetime.fromtimestamp(began_s + 4, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
     status.running = {**JOB, "jobId": 9, "submissionTime": begun, "completionTime": None,
                       "stageIds": [7]}  # fmt: skip
+    status.task_ms = 50
     clock.now_s = began_s + 4.1
     assert not found.tick().seen.at_least
     hear(found, [told(4, 4.0, 0.5, 10, '"file"', None)])
     begun = datetime.fromtimestamp(began_s + 5, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
     status.running = {**status.running, "submissionTime": begun}
+    status.task_ms = 4000
     clock.now_s = began_s + 14.0
     period = found.tick()
     assert period.seen.at_least
