@@ -43,7 +43,7 @@ how the model's best is found was changed, and runs that decide on it are repeat
 showed three more faults of `attach`, which are mended: what a batch at work shows was too much by
 half where its first tasks began late, executors were given back and asked for again where rates
 differ by chance, and it took one period too long to give some back. Spark's sweep of that run is
-kept.
+kept; the model's is in `experiments/unfinished/provisioning_sides.fifth.jsonl`.
 
 Runs are kept beside the result (`provisioning_sides.full.jsonl`), so an experiment that was
 interrupted goes on. Which commits they are of is told. Those of an experiment that is not finished
