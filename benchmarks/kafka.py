@@ -59,6 +59,7 @@ ABOVE_MS = 10.0
 SHARE = 0.7
 FLAT_PER_S = 150_000  # that many lie in the topic for each second that it may take
 STARTS_S = 40  # until something comes out, and rates are steady
+LASTS = ("-XX:TieredStopAtLevel=4", "-Xmx1g")  # for the broker's Java
 CACHE = Path.home() / ".cache" / "sojourn"
 FLINK = "org.apache.flink:flink-connector-kafka:5.0.0-2.2"
 SPARK = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
@@ -346,7 +347,7 @@ ENGINES: dict[str, tuple[Any, ...]] = {
 def compare(seconds: float, names: list[str]) -> dict[str, Any]:
     """These engines, at a rate and flat out."""
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder)) as broker:
+    with tempfile.TemporaryDirectory() as folder, Broker(Path(folder), options=LASTS) as broker:
         servers = broker.servers
         for way in ("rate", "flat"):
             note(f"without Kafka, {way} …")

@@ -1,7 +1,9 @@
 """`sojourn run` and `sojourn replay`: how they find an application and refuse mistakes. What they
 do when all is well needs Spark, and is tested there."""
 
-from collections.abc import Callable
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from sojourn.cli.app import load_topology
 from sojourn.errors import InputError
 
 Run = Callable[..., Any]
+run = importlib.import_module("sojourn.cli.run")  # the package has a function of that name
 
 APP = """
 import sojourn as sj
@@ -125,3 +128,24 @@ def test_what_is_no_journal_is_refused(run: Run, tmp_path: Path) -> None:
     ended = run("replay", path)
     assert ended.code == 2
     assert "is not a journal" in ended.err
+
+
+def test_that_a_run_which_has_failed_ends_is_told_until_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+
+    @contextlib.contextmanager
+    def noted(begins: str, ends: str) -> Iterator[None]:
+        said.append(begins)
+        try:
+            yield
+        finally:
+            said.append(ends)
+
+    monkeypatch.setattr(run, "busy", lambda what: noted(what, "over"))
+    with run._ended(noted("runs", "has ended")):
+        pass
+    with pytest.raises(ZeroDivisionError), run._ended(noted("runs", "has ended")):
+        raise ZeroDivisionError
+    assert said == ["runs", "has ended", "runs", "ending the query", "has ended", "over"]

@@ -107,7 +107,7 @@ class Told:
         self.names = [str(n) for n in range(executors)]
         self.tasks = 10
         self.running: Mapping[str, Any] | None = None
-        self.waiting, self.done = 5, 2
+        self.waiting, self.done, self.task_ms = 5, 2, 4000  # of stage 7
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         self.tasks += 10
@@ -127,6 +127,7 @@ class Told:
             assert self.running is not None
             return {**STAGE, "status": "ACTIVE", "numTasks": self.done + 2 + self.waiting,
                     "numCompleteTasks": self.done,
+                    "executorRunTime": self.done * self.task_ms,
                     "firstTaskLaunchedTime": self.running["submissionTime"]}  # fmt: skip
         return STAGE if number == 3 else None
 

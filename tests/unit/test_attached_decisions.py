@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from attaching import QUERY, WISH, behind, seen, told
 
-from sojourn.attached.decide import Memory, Wish, decided, wished
+from sojourn.attached.decide import Decision, Memory, Wish, decided, wished
 from sojourn.attached.progress import batch, limit
 from sojourn.attached.seen import Seen
 from sojourn.errors import InputError
@@ -62,6 +62,34 @@ def test_fewer_executors_only_once_they_would_have_done_for_a_while() -> None:
             break
     assert found is not None
     assert found.executors == 1
+
+
+def test_what_is_looked_at_has_lasted_since_the_look_before() -> None:
+    memory = decided(seen(2000, 4, 0.0), Memory(), WISH).memory
+    found = decided(seen(100, 4, 30.0), memory, WISH)
+    assert "1 would do for 30 s so far" in found.why
+    assert decided(seen(100, 4, 60.0), found.memory, WISH).executors == 1
+
+
+def test_who_stays_must_do_if_chance_has_shown_too_little() -> None:
+    (edge,) = (
+        rate
+        for rate in range(100, 400)
+        if decided(seen(rate), Memory(), WISH).executors == 1
+        and decided(seen(rate + 1), Memory(), WISH).executors == 2
+    )
+
+    def at(rate: float, noise: float, executors: int) -> Decision:
+        one = seen(rate, executors)
+        assert one.rates is not None
+        return decided(replace(one, rates=replace(one.rates, noise=noise)), Memory(), WISH)
+
+    found = at(edge - 10, 20, 2)
+    assert found.executors == 2
+    assert "by chance it may be 20 more, so 2 stay" in found.why
+    assert "1 would do" in at(edge - 10, 5, 2).why
+    assert at(edge - 10, 20, 1).executors == 1  # that is no reason for more
+    assert "2 would do" in at(edge - 10, 20, 4).why
 
 
 def test_time_in_which_nothing_is_known_is_no_time_in_which_fewer_would_do() -> None:

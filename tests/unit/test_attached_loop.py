@@ -163,11 +163,13 @@ def test_a_batch_at_work_counts_beside_those_that_are_done_if_it_shows_more(
     begun = datetime.fromtimestamp(began_s + 4, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
     status.running = {**JOB, "jobId": 9, "submissionTime": begun, "completionTime": None,
                       "stageIds": [7]}  # fmt: skip
+    status.task_ms = 50
     clock.now_s = began_s + 4.1
     assert not found.tick().seen.at_least
     hear(found, [told(4, 4.0, 0.5, 10, '"file"', None)])
     begun = datetime.fromtimestamp(began_s + 5, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fGMT")
     status.running = {**status.running, "submissionTime": begun}
+    status.task_ms = 4000
     clock.now_s = began_s + 14.0
     period = found.tick()
     assert period.seen.at_least
@@ -293,9 +295,12 @@ def test_executors_go_once_the_batch_at_work_is_done(
     )
     assert not given.asked
     assert not given.gone
-    assert not found._hear(Idle("other", "run", 0.0))
-    assert found._hear(Idle("query", "run", 0.0))  # a trigger that has found no rows is over, too
+    assert not found._hear(Idle("query", "run", 0.0))  # it is heard late: a batch is at work
     assert found._hear(overloaded(0, 1)[0])
+    monkeypatch.setattr(found, "_is_at_work", lambda: False)
+    assert not found._hear(Idle("other", "run", 0.0))
+    assert found._hear(Idle("query", "run", 0.0))  # a trigger that has found no rows is over
+    monkeypatch.setattr(found, "_is_at_work", lambda: True)
     found._reduce()
     assert given.asked == [2]
     assert len(given.gone) == 1

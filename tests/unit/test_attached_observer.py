@@ -60,6 +60,8 @@ def test_a_batch_at_work_tells_how_much_came_at_least() -> None:
     few = observer.at_work(blind, 0.0).rates
     assert few is not None
     assert few.waiting == 0  # one task tells nothing of those that wait
+    slow_rows = few.input * (one.end_s + 1 - one.time_s)
+    assert slow_rows * stage.row_s + 2 * stage.task_s == pytest.approx(8.0 * 2)
     status.done = 2
     status.waiting = 0
     assert observer.at_work(blind, 0.0) == blind  # more executors would have no task
@@ -92,16 +94,16 @@ def test_a_late_stage_does_not_count_rows_that_have_passed_the_first_one(
         if number == 3:
             return STAGE
         return {**STAGE, "status": "ACTIVE", "numTasks": 200, "numCompleteTasks": done,
-                "firstTaskLaunchedTime": launched}  # fmt: skip
+                "executorRunTime": 40 * done, "firstTaskLaunchedTime": launched}  # fmt: skip
 
     monkeypatch.setattr(status, "stage", stage)
     monkeypatch.setattr(observer, "_fitted", lambda _: Batches(0.0, stages, 10.0))
     for done in (4, 20, 60):
-        took_s = done / 4 * 0.04 / 2  # eight slots; each task has five rows and takes 40 ms
-        seen_now = replace(blind, time_s=begun_s + 4 + took_s)
+        # Eight slots; each task has five rows and takes 40 ms, and the first ones begin late.
+        seen_now = replace(blind, time_s=begun_s + 5 + done * 0.04 / 8)
         found = observer.at_work(seen_now, 10.0)
         assert found.rates is not None
-        assert 30 < found.rates.input <= 100 * 1.01
+        assert found.rates.input == pytest.approx(100)
 
 
 def test_stages_beside_each_other_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

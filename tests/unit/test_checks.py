@@ -165,12 +165,15 @@ def test_yarn_is_where_the_configuration_of_hadoop_says(tmp_path: Path) -> None:
             closed = other.getsockname()[1]
         told(yarn(tmp_path, address=f"127.0.0.1:{port}"), OK, "yarn answers")
         pair = {"address__a": f"127.0.0.1:{closed}", "address__b": f"127.0.0.1:{port}"}
-        told(yarn(tmp_path, ha__rm_ids="a, b", **pair), OK, "yarn answers")
+        told(yarn(tmp_path, ha__enabled="true", ha__rm_ids="a, b", **pair), OK, "yarn answers")
+        alone = {"address": f"127.0.0.1:{port}", "ha__rm_ids": "a", "hostname": ""}
+        told(yarn(tmp_path, **alone), OK, "yarn answers")
         named = f"${{yarn.resourcemanager.hostname}}:{port}"
         told(yarn(tmp_path, hostname="127.0.0.1", address=named), OK, "yarn answers")
     finding = yarn(tmp_path, address=f"127.0.0.1:{closed}")
     told(finding, WRONG, f"cannot be reached: 127.0.0.1:{closed} (")
     told(yarn(tmp_path, hostname="a..b"), WRONG, "cannot be reached: a..b:8032 (")
     told(yarn(tmp_path, address="${env.RM}:8032"), NOTE, "which only Hadoop can tell")
+    told(yarn(tmp_path), WRONG, "cannot be reached: 0.0.0.0:8032 (")
     (tmp_path / "yarn-site.xml").write_text("<configuration>")
     told(checks.reachable("yarn", nowhere), WRONG, "yarn-site.xml cannot be read: ")

@@ -1,8 +1,11 @@
 """What sources and sinks of Kafka do without a broker: settings, records, errors, patience."""
 
+import gc
 import logging
 import operator
-from collections.abc import Iterable, Iterator
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -396,3 +399,109 @@ def test_an_outbox_that_is_not_told_its_marker_asks_again(
     outbox.Outbox(CLUSTER, "orders", "name", tmp_path).publish([staged], 3, again=True)
     assert not staged.exists()  # it was sent before
     assert next(answers, None) is None
+
+
+class Given:
+    """A producer that notes what it is asked for; `send` is what it does for offsets."""
+
+    def __init__(self, send: Callable[[], object]) -> None:
+        self.send, self.asked = send, list[str]()
+
+    def send_offsets_to_transaction(self, *_: object) -> None:
+        self.asked.append("offsets")
+        self.send()
+
+    def commit_transaction(self, *_: object) -> None:
+        self.asked.append("commit")
+
+    def init_transactions(self, *_: object) -> None: ...
+    def begin_transaction(self) -> None: ...
+    def produce(self, *_: object) -> None:
+        self.asked.append("produce")
+
+    def flush(self, *_: object) -> int:
+        return 0
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.fixture
+def sent_by(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
+    """Has one producer after the other publish a record."""
+
+    def publish(producers: Iterable[Given]) -> Path:
+        left = iter(producers)
+        marker = SimpleNamespace(error=None, offset=0, metadata="")
+        asked = SimpleNamespace(
+            committed=lambda *_: [marker], close=lambda: None, consumer_group_metadata=lambda: None
+        )
+        monkeypatch.setattr(Cluster, "consumer", lambda *_, **__: asked)
+        monkeypatch.setattr(Cluster, "producer", lambda *_, **__: next(left))
+        monkeypatch.setattr(outbox, "limits", lambda *_: (1000, 1))
+        staged = tmp_path / "staged"
+        staged.write_bytes(outbox.pack(Record(b"v")))
+        outbox.Outbox(CLUSTER, "orders", "name", tmp_path).publish([staged], 1)
+        return staged
+
+    return publish
+
+
+def test_a_producer_that_waits_for_ever_is_replaced_and_commits_nothing_later(
+    sent_by: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka 5456: it forgets its limit where a group's coordinator is gone."""
+    monkeypatch.setattr(outbox, "_ASK_S", 0.05)
+    monkeypatch.setattr(outbox, "_MORE_S", 0.05)
+    wakes = threading.Event()
+    stuck, good = Given(wakes.wait), Given(lambda: None)
+    assert not sent_by([stuck, good]).exists()
+    (thread,) = (one for one in threading.enumerate() if one.name == "sojourn-kafka")
+    wakes.set()
+    thread.join()
+    assert stuck.asked == ["produce", "offsets"]
+    assert good.asked == ["produce", "offsets", "commit"]
+
+
+def test_a_producer_that_fails_is_let_go_at_once(sent_by: Callable[..., Path]) -> None:
+    """Its threads and connections end with it, in the thread that has let it go."""
+
+    held: list[bool] = []
+
+    def fails() -> None:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def producers() -> Iterator[Given]:
+        bad = Given(fails)
+        seen = weakref.ref(bad)
+        yield bad
+        del bad
+        held.append(seen() is not None)
+        yield Given(lambda: None)
+
+    gc.disable()
+    try:
+        assert not sent_by(producers()).exists()
+    finally:
+        gc.enable()
+    assert held == [False]
+
+
+@pytest.mark.parametrize(
+    ("record", "data"),
+    [
+        (Record(b"v"), b"\x08\x00\x00\x00\x95\xc4\x01v\xc0\x90\xc0\xc0"),
+        (
+            Record(b"v", b"k", (("h", b"x"), ("n", None)), 1, 1.5),
+            b"\x1c\x00\x00\x00\x95\xc4\x01v\xc4\x01k\x92\x92\xa1h\xc4\x01x\x92\xa1n\xc0"
+            b"\x01\xcb\x3f\xf8\x00\x00\x00\x00\x00\x00",
+        ),
+    ],
+)
+def test_what_waits_in_a_checkpoint_can_be_read_by_later_versions(
+    record: Record, data: bytes, tmp_path: Path
+) -> None:
+    assert outbox.pack(record) == data
+    path = tmp_path / "staged"
+    path.write_bytes(data)
+    assert [found for _, found in outbox.unpack(path)] == [record]

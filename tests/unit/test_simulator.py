@@ -298,9 +298,12 @@ def test_a_loop_survives_a_restart() -> None:
     simulated = engine(topology, loads, sources=count, batch_s=5)
     found = len(sojourns(simulated, 23.0))
     simulated.fail()
+    simulated.pause(1.0)  # on its way to other machines
     found += len(sojourns(simulated, 200.0))
     assert found == 600
     assert simulated.is_idle
+    told = simulated.samples(peek=True)
+    assert (told.starts, told.restarts, told.relocations) == (3, 1, 1)
 
 
 def test_a_lost_machine_leaves_its_work_to_the_others() -> None:

@@ -217,7 +217,9 @@ def _settled(found: Decision, seen: Seen, wish: Wish) -> Decision:
         return found
     if found.executors >= seen.asked or wish.policy == "printed":
         return replace(found, memory=replace(memory, low_since_s=None, low_most=0))
-    since_s = now_s if memory.low_since_s is None else memory.low_since_s
+    since_s = memory.low_since_s
+    if since_s is None:  # what is looked at came since the last time
+        since_s = now_s if memory.time_s is None else memory.time_s
     most = max(memory.low_most, found.executors)
     memory = replace(memory, low_since_s=since_s, low_most=most)
     if now_s - since_s < wish.quiet_s:
@@ -246,6 +248,19 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
         words = f"{words}, {format_rate(rates.waiting)} wait"
         if target_s is None:
             load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
+    count, why = _fewest(seen, load, target_s, options)
+    if count < seen.asked:  # those that stay must do if chance has shown less than what comes
+        sure, _ = _fewest(seen, load + rates.noise, target_s, options)
+        if sure > count:
+            count = min(sure, seen.asked)
+            why = f"{why}; by chance it may be {format_rate(rates.noise)} more, so {count} stay"
+    return Decision(count, words + why, memory)
+
+
+def _fewest(seen: Seen, load: float, target_s: float | None, options: Options) -> tuple[int, str]:
+    """The fewest executors that carry a load within a time, and what they do, in words."""
+    batches = seen.batches
+    assert batches is not None
     most = useful_executors(seen) or 1
     found: dict[int, float] = {}  # from executors that keep up to how long rows take
     for count in range(1, most + 1):
@@ -255,18 +270,18 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
         found[count] = _longest_s(seen, steady, load, count, options)
         if target_s is None or found[count] <= target_s:
             told = f"batches of {steady.batch_s:.3g} s, rows take {steady.worst_s:.3g} s at most"
-            return Decision(count, f"{words}: {told}", memory)
-    limit = "" if target_s is None else f" within {wish.max_latency_s:.3g} s"
-    why = f"{words}, which no number of executors carries{limit}"
+            return count, f": {told}"
+    limit = "" if target_s is None else f" within {target_s / (1 - _HEADROOM):.3g} s"
+    why = f", which no number of executors carries{limit}"
     if batches.max_rows is not None:
         why = f"{why}; batches are limited to {format_rate(batches.max_rows)} rows"
     if found:  # more would cost and help little
         least_s = min(found.values())
         count = next(n for n, longest_s in found.items() if longest_s <= _NEAR * least_s)
-        return Decision(count, f"{why}; with {count} they take {found[count]:.3g} s", memory)
+        return count, f"{why}; with {count} they take {found[count]:.3g} s"
     best = batches.capacity(most * seen.slots)
     count = next(n for n in range(1, most + 1) if batches.capacity(n * seen.slots) >= best)
-    return Decision(count, why, memory)
+    return count, why
 
 
 def _longest_s(seen: Seen, steady: Steady, load: float, count: int, options: Options) -> float:

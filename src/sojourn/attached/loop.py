@@ -243,7 +243,7 @@ class Attached:
 
     def _hear(self, told: Heard) -> bool:
         """A batch of our query is done, it found no rows, or a run of it is over. Returns whether
-        none is at work now."""
+        executors that were to go may go now."""
         if isinstance(told, Ended):
             if told.query == self.query:
                 how = f"failed, {_first_line(told.error)}" if told.error else "ended"
@@ -253,7 +253,7 @@ class Attached:
             if told.query != self.query:
                 return False
             self.observer.idle(told.run, told.time_s)
-            return True
+            return self.fewer is not None and not self._is_at_work()
         try:
             one = batch(told)
         except (KeyError, TypeError, ValueError) as error:

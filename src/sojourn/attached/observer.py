@@ -105,11 +105,12 @@ class Observer:
 
     def at_work(self, seen: Seen, trigger_s: float) -> Seen:
         """What a batch shows that is at work, while tasks of the stage that runs wait for slots.
-        Those that have a slot, or had one, have at least as many rows as the stage took until now
-        for, and those that wait as many each, once some are done: before, all may be stuck. All
-        came while the batch before was processed, or since, but after a trigger without rows. If
-        executors came or went meanwhile, nothing can be told, nor if rows are little of what the
-        stage takes: then time says nothing of rows. Nor is one looked at that has just begun."""
+        Once some are done, the others have as many rows each, or more, as short ones end first.
+        Before, all may be stuck: those that have a slot have as many rows as the stage took until
+        now for. All came while the batch before was processed, or since, but after a trigger
+        without rows. If executors came or went meanwhile, nothing can be told, nor if rows are
+        little of what the stage takes: then time says nothing of rows. Nor is one looked at that
+        has just begun."""
         if self.is_odd or len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
         last = self.batches[-1]
@@ -126,12 +127,14 @@ class Observer:
         rows_s = stage.row_s * max(one.rows for one in self.batches)
         if not wait or rows_s < _BY_ROWS * (rows_s + stage.task_s * stage.tasks):
             return seen
-        had = found.done + found.running(slots)
-        took_s = (seen.time_s - found.stage_s) * slots - had * stage.task_s
-        rows = max(0.0, took_s) / stage.row_s
-        waiting = rows * wait / had if found.done >= _TOLD else 0.0
+        if found.done >= _TOLD:
+            task_rows = max(0.0, found.ran_s / found.done - stage.task_s) / stage.row_s
+            rows, waiting = found.tasks * task_rows, wait * task_rows
+        else:
+            took_s = (seen.time_s - found.stage_s - stage.task_s) * found.running(slots)
+            rows, waiting = max(0.0, took_s) / stage.row_s, 0.0
         since_s = max(last.time_s, self.idle_s or 0.0)
-        rate = (rows + waiting) / max(_LEAST_S, found.begun_s - since_s)
+        rate = rows / max(_LEAST_S, found.begun_s - since_s)
         each = (rate / seen.executors,) * seen.executors
         lasts_s = seen.time_s - found.begun_s
         why = f"a batch is at work for {lasts_s:.0f} s, and {wait} of its tasks wait"

@@ -114,14 +114,15 @@ def ran(status: Status, numbers: Iterable[int]) -> list[StageRan]:
 @dataclass(frozen=True)
 class UnderWay:
     """A batch at work: when its first job began, how many of its stages are done, when the first
-    task of the one that runs began, its tasks, and how many of them are done. How many run, Spark
-    tells late: it is as many as there are slots."""
+    task of the one that runs began, its tasks, how many of them are done, and how long these ran.
+    How many run, Spark tells late: it is as many as there are slots."""
 
     begun_s: float
     place: int
     stage_s: float
     tasks: int
     done: int
+    ran_s: float
 
     def running(self, slots: int) -> int:
         """Tasks that have a slot."""
@@ -147,7 +148,12 @@ def under_way(status: Status, group: str, since_s: float, since: int = 0) -> Und
     (of,) = active
     place = sum(one.get("status") == "COMPLETE" for one in every)
     return UnderWay(
-        some[0].begun_s, place, began_s, int(of["numTasks"]), int(of["numCompleteTasks"])
+        some[0].begun_s,
+        place,
+        began_s,
+        int(of["numTasks"]),
+        int(of["numCompleteTasks"]),
+        of["executorRunTime"] / 1e3,
     )
 
 

@@ -254,22 +254,20 @@ def _yarn(environ: Mapping[str, str], timeout_s: float) -> Finding:
     if not found:
         told = "yarn, and neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set"
         return Finding("cluster", WRONG, told, mend)
-    settings: dict[str, str] = {}
-    for directory in found:
-        path = Path(directory) / "yarn-site.xml"
-        try:
-            each = ElementTree.parse(path).iter("property")
-        except FileNotFoundError:
-            continue
-        except (OSError, ElementTree.ParseError) as error:
-            return Finding("cluster", WRONG, f"yarn, and {path} cannot be read: {error}", mend)
-        for one in each:
-            settings.setdefault(one.findtext("name", "").strip(), one.findtext("value", "").strip())
-    if not settings:
+    paths = [Path(directory) / "yarn-site.xml" for directory in found]
+    path = next((path for path in paths if path.exists()), None)  # Hadoop reads the first alone
+    if path is None:
         told = f"yarn, and there is no yarn-site.xml in {' or '.join(found)}"
         return Finding("cluster", WRONG, told, mend)
+    try:
+        each = ElementTree.parse(path).iter("property")
+    except (OSError, ElementTree.ParseError) as error:
+        return Finding("cluster", WRONG, f"yarn, and {path} cannot be read: {error}", mend)
+    pairs = [(one.findtext("name", "").strip(), one.findtext("value", "").strip()) for one in each]
+    settings = {name: value for name, value in pairs if value}
     manager = "yarn.resourcemanager."
-    ids = settings.get(f"{manager}ha.rm-ids", "").split(",")
+    several = settings.get(f"{manager}ha.enabled") == "true"
+    ids = settings.get(f"{manager}ha.rm-ids", "").split(",") if several else [""]
     addresses = []
     for suffix in [f".{one.strip()}" if one else "" for one in ids]:
         host = settings.get(f"{manager}hostname{suffix}", "0.0.0.0")

@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -127,9 +128,7 @@ def run(
                 stale=stale,
                 watch=None if config is None else (config, lambda: read()[1]),
             )
-            told = ending.enter_context(contextlib.ExitStack())
-            ending.enter_context(running)
-            ending.push(lambda kind, *_: _ending(told, kind))
+            ending.enter_context(_ended(running))
         if report is not None:
             failing.push(lambda kind, *_: _reported(running, report, kind))
         if running.ui is not None:
@@ -147,10 +146,15 @@ def run(
         _write_report(running, report)
 
 
-def _ending(told: contextlib.ExitStack, failure: type[BaseException] | None) -> None:
-    """A run that has failed ends its query, which can take a while."""
-    if failure is not None:
-        told.enter_context(busy("ending the query"))
+@contextlib.contextmanager
+def _ended(running: contextlib.AbstractContextManager[object]) -> Iterator[None]:
+    """A run that is ended here. After a failure that can take a while."""
+    with contextlib.ExitStack() as words, running:
+        try:
+            yield
+        except BaseException:
+            words.enter_context(busy("ending the query"))
+            raise
 
 
 def _reported(running: "Running", report: Path, failure: type[BaseException] | None) -> None:

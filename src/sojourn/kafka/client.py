@@ -57,11 +57,7 @@ _CONSUMER = {
     "fetch.queue.backoff.ms": 10,
     "queued.max.messages.kbytes": 16_384,
 }
-_PRODUCER = {
-    "partitioner": "murmur2_random",
-    "linger.ms": 1,
-    "connections.max.idle.ms": 30_000,  # its end wakes who waits for a coordinator that has gone
-}
+_PRODUCER = {"partitioner": "murmur2_random", "linger.ms": 1}
 Clock = Callable[[], float]
 
 

@@ -63,8 +63,7 @@ def _bytes(message: Any) -> bytes:
 
 
 def _text(message: Any) -> str:
-    value: bytes | None = message.value()
-    return (_bytes(message) if value is None else value).decode("utf-8")
+    return _bytes(message).decode("utf-8")
 
 
 def _json(message: Any) -> Any:

@@ -29,8 +29,10 @@ CHUNK_BYTES = 16 << 20  # of a transaction, which must be over within its timeou
 CHUNK = 100_000
 KEEP_S = 86_400.0  # how often a marker is written though nothing is sent
 OF_VALUES = {"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "_UNKNOWN_PARTITION", "INVALID_TIMESTAMP"}
+_MORE_S = 1.0  # beyond the library's own limit
 _LIMIT_S = 60.0  # of a transaction, unless options say another
 _ASK_S = 10.0  # after which a new producer is made, as old ones get stuck where a broker dies
+_IDLE_MS = 30_000  # until a connection is closed, which wakes who waits for a coordinator
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
@@ -132,6 +134,7 @@ class Outbox:
             message_max_bytes=self.limit,
             delivery_report_only_error=True,
             on_delivery=self._undelivered,
+            connections_max_idle_ms=_IDLE_MS,
         )
         self.begun_s = self.clock()
         producer.init_transactions(min(_ASK_S, self.cluster.timeout_s))
@@ -233,7 +236,9 @@ class Outbox:
         assert self.producer is not None
         marker = self._marker(done, metadata)
         self._flush(self.producer)
-        _within(_ASK_S, self.producer.send_offsets_to_transaction, [marker], self.group, _ASK_S)
+        ask_s = min(_ASK_S, self.cluster.timeout_s)
+        send = self.producer.send_offsets_to_transaction
+        _within(ask_s + _MORE_S, send, [marker], self.group, ask_s)
         self.producer.commit_transaction(_ASK_S)
         self.known, self.done = True, done
         self.kept_s = self.clock()
@@ -273,8 +278,11 @@ def _within(limit_s: float, call: Callable[..., object], *given: object) -> None
     thread.join(limit_s)
     if not met:
         raise _timed_out()
-    if met[0] is not None:
-        raise met[0]
+    try:
+        if met[0] is not None:
+            raise met[0]
+    finally:
+        met.clear()  # an error holds what it passed through, and so would hold itself
 
 
 def _timed_out() -> Exception:

@@ -24,6 +24,7 @@ export class WhatIf {
     this.about = about;
     document.getElementById("whatif").hidden = !modelled(about);
     this.asked = this.latest = null;
+    this.wished = false;
     this.turn = (this.turn || 0) + 1; // what is still on its way was of another topology
     clearTimeout(this.timer);
     for (const one of [this.target, this.load]) {

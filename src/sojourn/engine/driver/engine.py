@@ -213,9 +213,7 @@ class SparkEngine:
             self.placing.look(self.supervisor.wanted, found)
             self.regrouping.look(found)
         by = self.supervisor
-        return replace(
-            found, commits=self.committed, restarts=by.restarts, relocations=by.relocated
-        )
+        return replace(found, commits=self.committed, restarts=by.restarts, relocations=by.moves)
 
     @property
     def on_pressure(self) -> Callable[[Pressure], None] | None:

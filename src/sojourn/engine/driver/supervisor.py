@@ -88,7 +88,7 @@ class Supervisor(threading.Thread):
         self.clock: Clock  # of the query
         self.at_rest = True  # everything done is committed, and no query runs
         self.error: str | None = None
-        self.restarts = self.relocated = 0  # as for `Samples`
+        self.restarts = self.moves = 0  # the restarts and relocations of `Samples`
         self.in_a_row = 0
         self.justice = Justice()
         self.epochs: list[int] = []
@@ -112,7 +112,7 @@ class Supervisor(threading.Thread):
                     return
                 self._clear_away()
                 if self.at_rest:
-                    self.relocated += 1
+                    self.moves += 1
                     while self.relocations:
                         self.relocations.popleft().perform()
                     continue

@@ -62,7 +62,7 @@ class _Reader(threading.Thread):
                     break
                 now = monotonic()
                 if now >= self.looks_s:
-                    self._look(piece, now)
+                    now = self._look(piece, now)
                 if piece is None:
                     continue
                 while len(ahead) >= self.allowed and not self.closing:
@@ -71,7 +71,7 @@ class _Reader(threading.Thread):
                         self.room.wait(_LOOK_S)
                     now = monotonic()
                     if now >= self.looks_s:
-                        self._look(piece, now)
+                        now = self._look(piece, now)
                 if len(piece) == 4:  # when it was made is when it was to arrive
                     now = min(now, now - time.time() + piece[3])
                 ahead.append((piece[0], piece[1], piece[2], now))
@@ -84,11 +84,11 @@ class _Reader(threading.Thread):
         self.finished = True
         os.eventfd_write(self.wake, 1)
 
-    def _look(self, piece: Piece[Any], now: float) -> None:
+    def _look(self, piece: Piece[Any], now: float) -> float:
         """Ask how many wait in each split, and add those that are read and not sent. Once it is
-        closing, the source may speak of another reader's splits."""
+        closing, the source may speak of another reader's splits. Returns the time after that."""
         if self.closing:
-            return
+            return now
         self.looks_s = now + _LOOK_S
         found = self.ask()
         if found is not None:
@@ -97,6 +97,7 @@ class _Reader(threading.Thread):
                 here[piece[1]] += 1
             self.backlog = {split: count + here[split] for split, count in found.items()}
             os.eventfd_write(self.wake, 1)
+        return time.monotonic()
 
     def close(self) -> None:
         """Read no more, as soon as the source lets us."""
