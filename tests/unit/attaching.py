@@ -103,11 +103,13 @@ JOB = {
 class Told:
     """A status that is given."""
 
+    task_cpus = 1.0
+
     def __init__(self, executors: int = 1) -> None:
         self.names = [str(n) for n in range(executors)]
         self.tasks = 10
         self.running: Mapping[str, Any] | None = None
-        self.waiting, self.done, self.task_ms = 5, 2, 4000  # of stage 7
+        self.waiting, self.done, self.task_ms, self.failed = 5, 3, 4000, 0  # of stage 7
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         self.tasks += 10
@@ -128,6 +130,7 @@ class Told:
             return {**STAGE, "status": "ACTIVE", "numTasks": self.done + 2 + self.waiting,
                     "numCompleteTasks": self.done,
                     "executorRunTime": self.done * self.task_ms,
+                    "numFailedTasks": self.failed,
                     "firstTaskLaunchedTime": self.running["submissionTime"]}  # fmt: skip
         return STAGE if number == 3 else None
 

@@ -79,17 +79,32 @@ def test_who_stays_must_do_if_chance_has_shown_too_little() -> None:
         and decided(seen(rate + 1), Memory(), WISH).executors == 2
     )
 
-    def at(rate: float, noise: float, executors: int) -> Decision:
-        one = seen(rate, executors)
-        assert one.rates is not None
-        return decided(replace(one, rates=replace(one.rates, noise=noise)), Memory(), WISH)
+    def after(executors: int, *chances: float) -> Decision:
+        memory, found = Memory(), None
+        for number, chance in enumerate(chances):
+            one = seen(edge - 10, executors, 30.0 * number)
+            assert one.rates is not None
+            one = replace(one, rates=replace(one.rates, chance=chance))
+            found = decided(one, memory, WISH)
+            memory = found.memory
+        assert found is not None
+        return found
 
-    found = at(edge - 10, 20, 2)
-    assert found.executors == 2
-    assert "by chance it may be 20 more, so 2 stay" in found.why
-    assert "1 would do" in at(edge - 10, 5, 2).why
-    assert at(edge - 10, 20, 1).executors == 1  # that is no reason for more
-    assert "2 would do" in at(edge - 10, 20, 4).why
+    assert f"with 1; it may be {edge + 10}, which needs 2" in after(2, 20).why
+    assert after(2, 20, 20, 20).executors == 2  # none goes
+    assert after(4, 20, 20, 20).executors == 2
+    assert after(4, 5, 20, 5).executors == 2  # once in that time is enough
+    assert after(2, 5, 5, 5).executors == 1
+    assert after(1, 20).executors == 1  # it is no reason for more
+
+
+def test_a_gap_or_a_clock_that_was_set_back_is_no_time_in_which_fewer_would_do() -> None:
+    memory = decided(seen(2000, 4, 0.0), Memory(), WISH).memory
+    found = decided(seen(100, 4, 300.0), memory, WISH)  # looks failed meanwhile
+    assert "1 would do for 30 s so far" in found.why
+    found = decided(seen(100, 4, -3600.0), found.memory, WISH)
+    assert "1 would do for 0 s so far" in found.why
+    assert decided(seen(100, 4, -3540.0), found.memory, WISH).executors == 1
 
 
 def test_time_in_which_nothing_is_known_is_no_time_in_which_fewer_would_do() -> None:

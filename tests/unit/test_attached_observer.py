@@ -53,16 +53,24 @@ def test_a_batch_at_work_tells_how_much_came_at_least() -> None:
     assert found.batches is not None
     rows = found.rates.input * (one.end_s + 1 - one.time_s)
     (stage,) = found.batches.stages
-    assert (rows - found.rates.waiting) * stage.row_s + 4 * stage.task_s == pytest.approx(8.0 * 2)
-    assert found.rates.waiting == pytest.approx(rows * 5 / 9)
+    assert rows * stage.row_s == pytest.approx(10 * (4.0 - stage.task_s))  # as those that are done
+    assert found.rates.waiting == pytest.approx(rows * 5 / 10)
     assert found.why == "a batch is at work for 8 s, and 5 of its tasks wait"
-    status.done = 1
+    status.done = 2
     few = observer.at_work(blind, 0.0).rates
     assert few is not None
-    assert few.waiting == 0  # one task tells nothing of those that wait
-    slow_rows = few.input * (one.end_s + 1 - one.time_s)
-    assert slow_rows * stage.row_s + 2 * stage.task_s == pytest.approx(8.0 * 2)
-    status.done = 2
+    assert few.waiting == 0  # no more than one for each slot tell nothing of those that wait
+    rows = few.input * (one.end_s + 1 - one.time_s)
+    assert rows * stage.row_s + 4 * stage.task_s == pytest.approx(8.0 * 2)
+    status.done, status.task_ms = 3, 100
+    stuck = observer.at_work(blind, 0.0).rates  # two tasks take far longer than the others did
+    assert stuck is not None
+    rows = stuck.input * (one.end_s + 1 - one.time_s)
+    least_s = (8.0 - 1.0) * 2 - 0.3 - 2 * stage.task_s  # the first ones may have begun late
+    assert rows * stage.row_s == pytest.approx(least_s + 8 * max(0.0, 0.1 - stage.task_s))
+    status.failed = 1
+    assert observer.at_work(blind, 0.0) == blind  # how long which ones took is not known
+    status.failed = 0
     status.waiting = 0
     assert observer.at_work(blind, 0.0) == blind  # more executors would have no task
     status.waiting = 5
@@ -98,7 +106,7 @@ def test_a_late_stage_does_not_count_rows_that_have_passed_the_first_one(
 
     monkeypatch.setattr(status, "stage", stage)
     monkeypatch.setattr(observer, "_fitted", lambda _: Batches(0.0, stages, 10.0))
-    for done in (4, 20, 60):
+    for done in (12, 20, 60):
         # Eight slots; each task has five rows and takes 40 ms, and the first ones begin late.
         seen_now = replace(blind, time_s=begun_s + 5 + done * 0.04 / 8)
         found = observer.at_work(seen_now, 10.0)

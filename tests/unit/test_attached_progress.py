@@ -1,14 +1,14 @@
 """What progress and status of attached queries say."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from attaching import JOB, STAGE, Told, behind, served, told
 
 from sojourn.attached import status as st
-from sojourn.attached.progress import Coming, batch, coming
+from sojourn.attached.progress import Batch, Coming, batch, chance, coming
 from sojourn.attached.seen import jobs_of
 from sojourn.errors import InputError
 
@@ -83,6 +83,9 @@ def test_status_is_read_as_spark_writes_it() -> None:
     assert (job.number, job.stages) == (5, (3,))
     (stage,) = st.ran(Told(), [2, 3])
     assert (stage.tasks, stage.ran_s) == (4, 1.2)
+    twice = Told()
+    twice.task_cpus = 2.0  # Spark counts how long a task ran once for each of its cores
+    assert st.ran(twice, [3])[0].ran_s == 0.6
     assert st.seconds(1500) == 1.5
     assert st.seconds(None) is None
     assert jobs_of(behind(3)[1], [job]) == [job]
@@ -96,6 +99,7 @@ def driver() -> Iterator[str]:
         "/app/executors": Told().executors(),
         "/app/jobs": [JOB],
         "/app/stages/3?details=false": [STAGE],
+        "/app/environment": {"sparkProperties": [["spark.task.cpus", "2"]]},
     }
     with served(answers) as address:
         yield address
@@ -104,7 +108,7 @@ def driver() -> Iterator[str]:
 def test_the_rest_api_says_the_same(driver: str) -> None:
     rest = st.Rest(driver)
     assert list(st.executors(rest)) == ["0"]
-    assert [s.tasks for s in st.ran(rest, [3, 4])] == [4]
+    assert [(s.tasks, s.ran_s) for s in st.ran(rest, [3, 4])] == [(4, 0.6)]
     assert [job.number for job in st.jobs(rest, "run")] == [5]
 
 
@@ -115,3 +119,14 @@ def test_an_address_that_is_no_driver_is_refused(driver: str) -> None:
         st.Rest("http://127.0.0.1:1")
     with pytest.raises(InputError, match="must begin with http"):
         st.Rest("file:///etc")
+
+
+def test_chance_is_by_how_much_neighbours_differ_and_no_rise() -> None:
+    def at(rows: Sequence[int]) -> list[Batch]:
+        return [batch(told(n, 2.0 * n, 1.0, count, '"file"', None)) for n, count in enumerate(rows)]
+
+    assert chance(at([100, 240, 280, 240, 280, 240]), 1) == pytest.approx(2 * 20)
+    assert chance(at([100, 240, 280, 240, 280, 240]), 4) == pytest.approx(20)
+    assert chance(at([100, 100, 100, 300, 300, 300]), 1) == 0  # it rose
+    assert chance(at([100, 240, 280, 240]), 1) == 0  # too few
+    assert chance(at([100]), 1) == 0

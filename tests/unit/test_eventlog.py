@@ -157,8 +157,9 @@ def test_a_batch_at_work_is_seen(tmp_path: Path) -> None:
     events = logged(12, 1)
     start, stage, *rest = ran(12, 12.0, 1)
     many = {**stage, "Stage Info": {**stage["Stage Info"], "Number of Tasks": 40}}
+    launched = {**task(12, "0", T0_MS + 12_500), "Event": "SparkListenerTaskStart"}
     late = [{**task(12, "0", T0_MS + 14_000)}, {**task(12, "0", T0_MS + 22_000)}]
-    found = afterwards(tmp_path, [*events, start, many, *late, *rest])[1]
+    found = afterwards(tmp_path, [*events, start, many, launched, *late, *rest])[1]
     assert found[-1].time_s - T0_MS / 1e3 == 20
     assert "a batch is at work for 8 s, and 38 of its tasks wait" in found[-1].why
     assert found[-1].advised > 1

@@ -43,6 +43,8 @@ def job(number: int, run: str = "r1", query: str = "q1", name: str = "") -> dict
 class Jobs:
     """A driver that has run some batches, a second each, and is at work on another."""
 
+    task_cpus = 1.0
+
     def __init__(self, *jobs: Mapping[str, Any]) -> None:
         self.some = jobs
         self.asked: list[int] = []

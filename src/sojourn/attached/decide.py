@@ -107,11 +107,13 @@ class Memory:
 
 @dataclass(frozen=True)
 class Decision:
-    """So many executors, and why. No number: nothing changes."""
+    """So many executors, and why. No number: nothing changes. `stay` must be left if some are given
+    back, as chance may have shown less than what comes."""
 
     executors: int | None
     why: str
     memory: Memory
+    stay: int = 0
 
 
 def decided(seen: Seen, memory: Memory, wish: Wish) -> Decision:
@@ -152,7 +154,7 @@ def _bounded(seen: Seen, memory: Memory, wish: Wish) -> Decision:
 
 
 def _more(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
-    """While a batch is at work: more executors, if what came for sure needs more. Fewer than that
+    """While a batch is at work: more executors, if what it shows needs more. Fewer than that
     will not do later either. Only the model can tell; rates need batches that are done."""
     if wish.policy != "model":
         return Decision(None, seen.why, memory)
@@ -218,14 +220,18 @@ def _settled(found: Decision, seen: Seen, wish: Wish) -> Decision:
     if found.executors >= seen.asked or wish.policy == "printed":
         return replace(found, memory=replace(memory, low_since_s=None, low_most=0))
     since_s = memory.low_since_s
-    if since_s is None:  # what is looked at came since the last time
-        since_s = now_s if memory.time_s is None else memory.time_s
-    most = max(memory.low_most, found.executors)
+    if since_s is None or since_s > now_s:  # what is looked at has lasted a period at most
+        last_s = now_s if memory.time_s is None else memory.time_s
+        since_s = min(now_s, max(last_s, now_s - wish.options.period_s))
+    now = max(found.executors, found.stay)
+    most = max(memory.low_most, now)
     memory = replace(memory, low_since_s=since_s, low_most=most)
     if now_s - since_s < wish.quiet_s:
         why = f"{found.why}; {most} would do for {now_s - since_s:.0f} s so far"
         return replace(found, executors=None, why=why, memory=memory)
-    return replace(found, executors=most, memory=replace(memory, low_since_s=None, low_most=0))
+    again_s = now_s - wish.quiet_s + wish.options.period_s  # if it is not done, or fewer will do
+    memory = replace(memory, low_since_s=again_s, low_most=now)
+    return replace(found, executors=most, memory=memory)
 
 
 def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
@@ -249,12 +255,12 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
         if target_s is None:
             load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
     count, why = _fewest(seen, load, target_s, options)
-    if count < seen.asked:  # those that stay must do if chance has shown less than what comes
-        sure, _ = _fewest(seen, load + rates.noise, target_s, options)
-        if sure > count:
-            count = min(sure, seen.asked)
-            why = f"{why}; by chance it may be {format_rate(rates.noise)} more, so {count} stay"
-    return Decision(count, words + why, memory)
+    most, stay = rates.input + rates.chance, 0
+    if count < seen.asked and most > load:
+        stay = min(seen.asked, _fewest(seen, most, target_s, options)[0])
+        if stay > count:
+            why = f"{why}, with {count}; it may be {format_rate(most)}, which needs {stay}"
+    return Decision(count, words + why, memory, stay)
 
 
 def _fewest(seen: Seen, load: float, target_s: float | None, options: Options) -> tuple[int, str]:

@@ -74,6 +74,8 @@ class Logged:
                     self.every[event["Job ID"]]["completionTime"] = event["Completion Time"]
             case "SparkListenerStageSubmitted":
                 self._submitted(event["Stage Info"])
+            case "SparkListenerTaskStart":
+                self._launched(event)
             case "SparkListenerTaskEnd":
                 self._task(event)
             case "SparkListenerStageCompleted":
@@ -108,10 +110,16 @@ class Logged:
             "numTasks": info["Number of Tasks"],
             "numCompleteTasks": 0,
             "executorRunTime": 0,
-            "firstTaskLaunchedTime": info.get("Submission Time"),
+            "numFailedTasks": 0,
+            "firstTaskLaunchedTime": None,
             "inputRecords": 0,
         }
         _forget(self.stages)
+
+    def _launched(self, event: Mapping[str, Any]) -> None:
+        stage = self.stages.get(event["Stage ID"])
+        if stage is not None and stage["firstTaskLaunchedTime"] is None:
+            stage["firstTaskLaunchedTime"] = event["Task Info"]["Launch Time"]
 
     def _task(self, event: Mapping[str, Any]) -> None:
         """One has ended. What one that failed has read, another reads again."""
@@ -124,9 +132,8 @@ class Logged:
         stage = self.stages.get(event["Stage ID"])
         if stage is None or stage["attemptId"] != event["Stage Attempt ID"]:
             return
-        if stage["firstTaskLaunchedTime"] is None:
-            stage["firstTaskLaunchedTime"] = info["Launch Time"]
         stage["executorRunTime"] += metrics.get("Executor Run Time", 0)
+        stage["numFailedTasks"] += not is_done
         if not is_done:
             return
         stage["numCompleteTasks"] += 1

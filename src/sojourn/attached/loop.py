@@ -206,7 +206,9 @@ class Attached:
             seconds = now_s - self.ticked_s
             self.news.append(f"the clock was set back by {-seconds:.0f} s")
             known = self.memory.known.moved(seconds)
-            self.memory = replace(self.memory, known=known, low_since_s=None, low_most=0)
+            self.memory = replace(
+                self.memory, known=known, low_since_s=None, low_most=0, time_s=None
+            )
             self.ticked_s = now_s
 
     def _try(self, what: Callable[[], object]) -> bool:

@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sojourn.attached import status as st
-from sojourn.attached.progress import Batch, limit
+from sojourn.attached.progress import Batch, chance, limit
 from sojourn.attached.seen import Seen, as_ran, jobs_of, rated
 from sojourn.provisioning.rates import Rates
-from sojourn.queueing.batches import Batches, Ran, fitted
+from sojourn.queueing.batches import Batches, Ran, Stage, fitted
 
 _BATCHES = 500  # remembered
 _RAN = 50  # batches that the model is fitted to
 _LOOKED_AT, _ENOUGH = 10, 3  # batches of a period whose stages are looked at; once ten are known
 _BY_ROWS = 0.1  # of a stage's time: if its rows take less, how long it takes says nothing of them
-_TOLD = 2  # tasks that are done, before others are taken to be like them
+_CHANCE = 11  # batches that tell how much rates differ by chance
+_LATE_S = 1.0  # for which a slot may wait until its first task begins
+_MUCH = 2  # times as long as others took: a task has more rows than they
 _SOON = 0.5  # of the time of the batch before, in which one at work tells nothing yet
 _LEAST_S = 0.1  # in which what a batch at work has may have come
 
@@ -98,6 +100,9 @@ class Observer:
         self._look(recent, executors)
         rates, why, reported = rated(recent, executors, before, (since_s, now_s), trigger_s)
         self.is_odd = rates is None
+        if rates is not None:
+            some = list(self.batches)[-_CHANCE:]
+            rates = replace(rates, chance=chance(some, len(recent) - 1))
         here = replace(here, rates=rates, why=why, reported=reported, tasks=self.tasks)
         if until_s is not None:
             return replace(here, held=max(here.held, self.slots))
@@ -105,12 +110,13 @@ class Observer:
 
     def at_work(self, seen: Seen, trigger_s: float) -> Seen:
         """What a batch shows that is at work, while tasks of the stage that runs wait for slots.
-        Once some are done, the others have as many rows each, or more, as short ones end first.
-        Before, all may be stuck: those that have a slot have as many rows as the stage took until
-        now for. All came while the batch before was processed, or since, but after a trigger
-        without rows. If executors came or went meanwhile, nothing can be told, nor if rows are
-        little of what the stage takes: then time says nothing of rows. Nor is one looked at that
-        has just begun."""
+        Once more are done than there are slots, all others are taken to have as many rows each,
+        or as many as the stage took for them until now, if that is much more. Before, all may be
+        stuck: those that have a slot, or had one, have as many rows as the stage took until now
+        for. All came while the batch before was processed, or since, but after a trigger without
+        rows. If executors came or went since the batch before began, nothing can be told, as the
+        first tasks of an executor are slow, nor if rows are little of what the stage takes: then
+        time says nothing of rows. Nor is one looked at that has just begun."""
         if self.is_odd or len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
             return seen
         last = self.batches[-1]
@@ -120,19 +126,14 @@ class Observer:
         if model is None:
             return seen
         found = st.under_way(self.status, last.run, last.end_s, self.later)
-        if found is None or self.changed_s > found.begun_s or found.place >= len(model.stages):
+        if found is None or self.changed_s > last.time_s or found.place >= len(model.stages):
             return seen
         slots = seen.executors * seen.slots
         wait, stage = found.waiting(slots), model.stages[found.place]
         rows_s = stage.row_s * max(one.rows for one in self.batches)
-        if not wait or rows_s < _BY_ROWS * (rows_s + stage.task_s * stage.tasks):
+        if not wait or rows_s <= _BY_ROWS * (rows_s + stage.task_s * stage.tasks):
             return seen
-        if found.done >= _TOLD:
-            task_rows = max(0.0, found.ran_s / found.done - stage.task_s) / stage.row_s
-            rows, waiting = found.tasks * task_rows, wait * task_rows
-        else:
-            took_s = (seen.time_s - found.stage_s - stage.task_s) * found.running(slots)
-            rows, waiting = max(0.0, took_s) / stage.row_s, 0.0
+        rows, waiting = _rows_of(found, stage, slots, (seen.time_s - found.stage_s) * slots)
         since_s = max(last.time_s, self.idle_s or 0.0)
         rate = rows / max(_LEAST_S, found.begun_s - since_s)
         each = (rate / seen.executors,) * seen.executors
@@ -180,3 +181,20 @@ class Observer:
         self.looked = fresh[-1].number
         done = [job.number for one in fresh for job in jobs_of(one, jobs)]
         self.later = max(done, default=self.later - 1) + 1
+
+
+def _rows_of(found: st.UnderWay, stage: Stage, slots: int, took_s: float) -> tuple[float, float]:
+    """The rows of a stage at work, which took so long in all slots, and those of its tasks that
+    wait for one."""
+    running = found.running(slots)
+    if found.done <= slots:
+        return max(0.0, took_s - (found.done + running) * stage.task_s) / stage.row_s, 0.0
+    mean_s = found.ran_s / found.done
+    task_rows = max(0.0, mean_s - stage.task_s) / stage.row_s
+    waiting = found.waiting(slots) * task_rows
+    running_s = took_s - found.ran_s - _LATE_S * slots
+    if running_s > _MUCH * running * mean_s:
+        had = max(0.0, running_s - running * stage.task_s) / stage.row_s
+    else:
+        had = running * task_rows
+    return found.done * task_rows + had + waiting, waiting

@@ -6,8 +6,10 @@ the source grows, where the source reports it. Offsets count something that need
 many rows one is, shows in the batches themselves; where that differs from batch to batch, offsets
 say nothing, and what was taken has to do."""
 
+import itertools
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +18,8 @@ from typing import Any
 _STEADY = 0.02  # by which rows per offset may differ
 _BATCHES = 10  # that tell how many rows an offset is
 _LIMITED = 3  # that tell how many rows a batch has at most
+_FEW = 3  # pairs of neighbours, before they tell how much chance there is
+_SURE = 2.0  # of the median by which neighbours differ, about as many standard deviations
 
 
 @dataclass(frozen=True)
@@ -99,14 +103,15 @@ def _number(offset: Any) -> float | None:
 class Coming:
     """What comes into a query: rows a second over the batches seen, rows that wait besides those of
     a batch as large as the last, and by how many a second both together grow. `latest` is the rate
-    since the batch before the last, alone. `reported` tells whether sources said so; else it is
-    what was taken."""
+    since the batch before the last, alone, and `each` those from batch to batch. `reported` tells
+    whether sources said so; else it is what was taken."""
 
     rate: float
     latest: float
     waiting: float
     growth: float
     reported: bool
+    each: tuple[float, ...] = ()
 
 
 def coming(batches: Sequence[Batch]) -> Coming | str:
@@ -126,15 +131,35 @@ def coming(batches: Sequence[Batch]) -> Coming | str:
     if not any(units) or None in units:
         grown = (end.rows - first.rows) / passed_s
         latest = end.rows / lately_s
-        return Coming(taken, latest, _came_since(end, taken), grown, reported=False)
-    newest = [_newest(one, units) for one in (first, before, end)]
+        each = _each(last, [one.rows for one in last[1:]])
+        return Coming(taken, latest, _came_since(end, taken), grown, reported=False, each=each)
+    newest = [_newest(one, units) for one in last]
     behind = [_behind(one, units) for one in (first, end)]
-    rate, latest = (newest[2] - newest[0]) / passed_s, (newest[2] - newest[1]) / lately_s
+    rate, latest = (newest[-1] - newest[0]) / passed_s, (newest[-1] - newest[-2]) / lately_s
     if min(behind) < 0:
         return "the source's newest offset is less than what was read"
     grown = behind[1] + end.rows - behind[0] - first.rows
     waiting = behind[1] + _came_since(end, rate)
-    return Coming(rate, latest, waiting, grown / passed_s, reported=True)
+    each = _each(last, [b - a for a, b in itertools.pairwise(newest)])
+    return Coming(rate, latest, waiting, grown / passed_s, reported=True, each=each)
+
+
+def _each(batches: Sequence[Batch], rows: Sequence[float]) -> tuple[float, ...]:
+    """Rows a second that came between two batches; those that began at once are left out."""
+    passed_s = (b.time_s - a.time_s for a, b in itertools.pairwise(batches))
+    return tuple(n / s for n, s in zip(rows, passed_s, strict=True) if s > 0)
+
+
+def chance(batches: Sequence[Batch], intervals: int) -> float:
+    """By how much a rate over so many intervals between batches is off by chance, at most: by how
+    much neighbours differ, so that a rise or a fall is none. 0 if there are too few to tell."""
+    found = coming(batches)
+    if isinstance(found, str) or intervals < 1:
+        return 0.0
+    apart = [abs(b - a) for a, b in itertools.pairwise(found.each)]
+    if len(apart) < _FEW:
+        return 0.0
+    return _SURE * statistics.median(apart) / math.sqrt(intervals)
 
 
 def limit(batches: Sequence[Batch]) -> float | None:

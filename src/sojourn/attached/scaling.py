@@ -81,6 +81,7 @@ class DriverStatus:
 
     def __init__(self, spark: Any) -> None:
         jvm = spark._jvm
+        self.task_cpus = float(spark.sparkContext.getConf().get("spark.task.cpus", "1"))
         self.store = spark.sparkContext._jsc.sc().statusStore()
         self.job = jvm.java.lang.Class.forName("org.apache.spark.status.JobDataWrapper")
         self.none = jvm.java.util.ArrayList()
@@ -125,14 +126,17 @@ class DriverStatus:
             return None
         found = attempts.last()
         status = found.status().toString()
+        is_active = status == "ACTIVE"
         return {
             "status": status,
             "numTasks": found.numTasks(),
             "numCompleteTasks": found.numCompleteTasks(),
             "executorRunTime": found.executorRunTime(),
             "inputRecords": found.inputRecords(),
+            "numFailedTasks": found.numFailedTasks() if is_active else 0,
+            "numKilledTasks": found.numKilledTasks() if is_active else 0,
             "firstTaskLaunchedTime": (
-                _moment(found.firstTaskLaunchedTime()) if status == "ACTIVE" else None
+                _moment(found.firstTaskLaunchedTime()) if is_active else None
             ),
         }
 

@@ -55,6 +55,10 @@ class StageRan:
 class Status(Protocol):
     """Where all this comes from. Every answer has fields of Spark's REST API, under their names."""
 
+    @property
+    def task_cpus(self) -> float:
+        """`spark.task.cpus`: how long tasks ran, Spark counts once for each of these."""
+
     def executors(self) -> Sequence[Mapping[str, Any]]:
         """Those that are there."""
 
@@ -104,7 +108,7 @@ def ran(status: Status, numbers: Iterable[int]) -> list[StageRan]:
             StageRan(
                 number,
                 int(of["numCompleteTasks"]),
-                of["executorRunTime"] / 1e3,
+                of["executorRunTime"] / 1e3 / status.task_cpus,
                 float(of.get("inputRecords", 0)),
             )
         )
@@ -136,7 +140,8 @@ class UnderWay:
 def under_way(status: Status, group: str, since_s: float, since: int = 0) -> UnderWay | None:
     """The batch of a run that began after some time and is at work, none of whose jobs has a number
     before that; None if no job of it runs, or if not just one of its stages does: those that run
-    beside each other share slots."""
+    beside each other share slots. None as well where tasks have failed, as their time is counted
+    with that of those that are done."""
     some = [job for job in jobs(status, group, since) if job.begun_s >= since_s]
     if not some or some[-1].ended_s is not None:
         return None
@@ -146,6 +151,8 @@ def under_way(status: Status, group: str, since_s: float, since: int = 0) -> Und
     if len(active) != 1 or (began_s := seconds(active[0].get("firstTaskLaunchedTime"))) is None:
         return None
     (of,) = active
+    if of.get("numFailedTasks") or of.get("numKilledTasks"):
+        return None
     place = sum(one.get("status") == "COMPLETE" for one in every)
     return UnderWay(
         some[0].begun_s,
@@ -153,7 +160,7 @@ def under_way(status: Status, group: str, since_s: float, since: int = 0) -> Und
         began_s,
         int(of["numTasks"]),
         int(of["numCompleteTasks"]),
-        of["executorRunTime"] / 1e3,
+        of["executorRunTime"] / 1e3 / status.task_cpus,
     )
 
 
@@ -182,6 +189,16 @@ class Rest:
                 f"{address}: must be the UI of a Spark driver; it knows no application"
             )
         self.application = found[0]["id"]
+        self._task_cpus: float | None = None
+
+    @property
+    def task_cpus(self) -> float:
+        """Asked for once."""
+        if self._task_cpus is None:
+            found = self._get(f"/{self.application}/environment", or_none=True) or {}
+            properties = dict(found.get("sparkProperties", ()))
+            self._task_cpus = float(properties.get("spark.task.cpus", 1))
+        return self._task_cpus
 
     def executors(self) -> Sequence[Mapping[str, Any]]:
         """Those that are there."""

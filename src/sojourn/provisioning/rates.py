@@ -13,7 +13,8 @@ class Rates:
     second, by seconds with a standard deviation of `spread`. `waiting` tuples wait at its end, and
     that number grows by `growth` a second. `latency_s` and the share of time for which machines are
     `idle` are not always known. `latest` is what came a second at the period's end, where that is
-    more than `input`, for sure."""
+    more than `input`, for sure. `input` may be less than what comes by `chance`, where that is
+    known."""
 
     time_s: float
     input: float
@@ -27,6 +28,7 @@ class Rates:
     idle: float | None = None
     machine: float | None = None
     latest: float | None = None
+    chance: float = 0.0
 
     @property
     def total(self) -> float:
