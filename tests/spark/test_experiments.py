@@ -98,35 +98,3 @@ def test_figure_9_runs_on_machines_that_come(tmp_path: Path) -> None:
     assert max(machines) > 2
     room = 10  # on the two machines that were there
     assert any(sum(after) > room and asked > 2 for _, after, asked in changes), changes
-
-
-PROVISIONED = """
-import json, sys
-from dataclasses import replace
-sys.path[:0] = [{experiments!r}]
-import provisioning_fig7_spark as figure
-from provisioning_fig7 import Case
-
-if __name__ == "__main__":
-    figure.MOST = 2
-    case = replace(Case(1, 5.0), rates=(50.0, 160.0, 20.0), step_s=18.0, period_s=3.0)
-    print(json.dumps([
-        [record.capacity, record.decision.action, vertex.arrivals, vertex.served, vertex.shed]
-        for record in figure.records_of(case)
-        for vertex in [record.samples.vertices["maxima"]]
-    ]), flush=True)
-"""
-
-
-def test_machines_of_a_topology_are_provisioned_by_its_rates(tmp_path: Path) -> None:
-    """One carries about 90 tuples a second. 50 a second come, then 160, then 20."""
-    seconds = told(tmp_path, PROVISIONED)
-    machines = [capacity for capacity, *_ in seconds if capacity]
-    assert machines[0] == 1
-    assert max(machines) == 2
-    assert machines[-1] == 1
-    actions = [action for _, action, *_ in seconds]
-    assert actions.index("add") < actions.index("remove")
-    came, served, shed = (sum(one[place] for one in seconds) for place in (2, 3, 4))
-    assert shed > 0  # until the second machine was there
-    assert served + shed <= came
