@@ -26,17 +26,6 @@ os.environ["SOJOURN_TESTS"] = MARK
 OWN = f"SOJOURN_TESTS={MARK}"
 
 
-# Files that take long, the longest first. One that begins last keeps the other processes waiting.
-LONG = ["faults", "experiments", "promise", "examples", "yarn", "attach", "cluster", "commits"]
-LONG += ["wheel", "divisions", "profiling", "doctor", "tour"]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes, files are given out in this order."""
-    order = {f"test_{name}": place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
-
-
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     made = session(None, f"local[{SLOTS}]", SLOTS, "tests", 3.0, ui=True)
