@@ -1,11 +1,10 @@
-"""Paths of experiments that only full runs on Spark take, with tiny windows: real code under
+"""Paths of DRS's experiments that only full runs on Spark take, with tiny windows: real code under
 control, allocations in turns, and machines that come and go."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import coded
 import drs_fig10
@@ -80,20 +79,16 @@ if __name__ == "__main__":
 """
 
 
-def told(folder: Path, driver: str) -> Any:
-    """What a driver of its own says, whose cluster has a Spark of its own."""
-    script = folder / "driver.py"
-    script.write_text(driver.format(experiments=str(EXPERIMENTS)), encoding="utf-8")
+def test_figure_9_runs_on_machines_that_come(tmp_path: Path) -> None:
+    """In a driver of its own, as the cluster has a Spark of its own. What is waited for is then
+    changed at once."""
+    script = tmp_path / "driver.py"
+    script.write_text(MACHINES.format(experiments=str(EXPERIMENTS)), encoding="utf-8")
     ended = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    return json.loads(ended.stdout.splitlines()[-1])
-
-
-def test_figure_9_runs_on_machines_that_come(tmp_path: Path) -> None:
-    """What is waited for is then changed at once."""
-    machines, changes = told(tmp_path, MACHINES)
+    machines, changes = json.loads(ended.stdout.splitlines()[-1])
     assert machines[0] == 2
     assert max(machines) > 2
     room = 10  # on the two machines that were there

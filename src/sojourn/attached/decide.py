@@ -229,7 +229,7 @@ def _settled(found: Decision, seen: Seen, wish: Wish) -> Decision:
     if now_s - since_s < wish.quiet_s:
         why = f"{found.why}; {most} would do for {now_s - since_s:.0f} s so far"
         return replace(found, executors=None, why=why, memory=memory)
-    again_s = now_s - wish.quiet_s + wish.options.period_s  # if it is not done, or fewer will do
+    again_s = now_s - wish.quiet_s + wish.options.period_s  # if it cannot be done, a period later
     memory = replace(memory, low_since_s=again_s, low_most=now)
     return replace(found, executors=most, memory=memory)
 
@@ -249,24 +249,24 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
     later = predicted(inputs, options.period_s + options.start_s) if options.predict else None
     if later is not None and later > load:
         load, words = later, f"{words}, {format_rate(later)}/s soon"
-    target_s = None if wish.max_latency_s is None else (1 - _HEADROOM) * wish.max_latency_s
     if rates.waiting > 0:
         words = f"{words}, {format_rate(rates.waiting)} wait"
-        if target_s is None:
+        if wish.max_latency_s is None:
             load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
-    count, why = _fewest(seen, load, target_s, options)
+    count, why = _fewest(seen, load, wish)
     most, stay = rates.input + rates.chance, 0
     if count < seen.asked and most > load:
-        stay = min(seen.asked, _fewest(seen, most, target_s, options)[0])
+        stay = min(seen.asked, _fewest(seen, most, wish)[0])
         if stay > count:
             why = f"{why}, with {count}; it may be {format_rate(most)}, which needs {stay}"
     return Decision(count, words + why, memory, stay)
 
 
-def _fewest(seen: Seen, load: float, target_s: float | None, options: Options) -> tuple[int, str]:
-    """The fewest executors that carry a load within a time, and what they do, in words."""
-    batches = seen.batches
+def _fewest(seen: Seen, load: float, wish: Wish) -> tuple[int, str]:
+    """The fewest executors that carry a load as is wished for, and what they do, in words."""
+    batches, options, limit_s = seen.batches, wish.options, wish.max_latency_s
     assert batches is not None
+    target_s = None if limit_s is None else (1 - _HEADROOM) * limit_s
     most = useful_executors(seen) or 1
     found: dict[int, float] = {}  # from executors that keep up to how long rows take
     for count in range(1, most + 1):
@@ -277,7 +277,7 @@ def _fewest(seen: Seen, load: float, target_s: float | None, options: Options) -
         if target_s is None or found[count] <= target_s:
             told = f"batches of {steady.batch_s:.3g} s, rows take {steady.worst_s:.3g} s at most"
             return count, f": {told}"
-    limit = "" if target_s is None else f" within {target_s / (1 - _HEADROOM):.3g} s"
+    limit = "" if limit_s is None else f" within {limit_s:.3g} s"
     why = f", which no number of executors carries{limit}"
     if batches.max_rows is not None:
         why = f"{why}; batches are limited to {format_rate(batches.max_rows)} rows"

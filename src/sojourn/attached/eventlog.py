@@ -118,7 +118,9 @@ class Logged:
 
     def _launched(self, event: Mapping[str, Any]) -> None:
         stage = self.stages.get(event["Stage ID"])
-        if stage is not None and stage["firstTaskLaunchedTime"] is None:
+        if stage is None or stage["attemptId"] != event["Stage Attempt ID"]:
+            return
+        if stage["firstTaskLaunchedTime"] is None:
             stage["firstTaskLaunchedTime"] = event["Task Info"]["Launch Time"]
 
     def _task(self, event: Mapping[str, Any]) -> None:

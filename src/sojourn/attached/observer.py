@@ -184,8 +184,8 @@ class Observer:
 
 
 def _rows_of(found: st.UnderWay, stage: Stage, slots: int, took_s: float) -> tuple[float, float]:
-    """The rows of a stage at work, which took so long in all slots, and those of its tasks that
-    wait for one."""
+    """The rows of a stage at work, and those of its tasks that wait for a slot. All slots together
+    had `took_s` since its first task began."""
     running = found.running(slots)
     if found.done <= slots:
         return max(0.0, took_s - (found.done + running) * stage.task_s) / stage.row_s, 0.0
