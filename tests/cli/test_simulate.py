@@ -49,15 +49,16 @@ def told(run: Run, *arguments: object) -> Any:
 
 
 def test_a_target_is_kept_in_virtual_time(run: Run, shop: list[str]) -> None:
-    shown = run(*shop, "--max-sojourn", "85ms", "--duration", "10min")
+    aim = ("--max-sojourn", "85ms", "--duration", "5min")
+    shown = run(*shop, *aim)
     assert shown.code == 0, shown.err
-    assert "shop: 600 s under control, 600 intervals" in shown.out
+    assert "shop: 300 s under control, 300 intervals" in shown.out
     assert "add" in shown.out
-    summary = told(run, *shop, "--max-sojourn", "85ms", "--duration", "10min")
+    summary = told(run, *shop, *aim)
     assert summary["within_target"] > 0.8 * summary["intervals"]
-    again = told(run, *shop, "--max-sojourn", "85ms", "--duration", "10min")
+    again = told(run, *shop, *aim)
     assert again == summary
-    other = told(run, *shop, "--max-sojourn", "85ms", "--duration", "10min", "--seed", 1)
+    other = told(run, *shop, *aim, "--seed", 1)
     assert other != summary
 
 

@@ -363,5 +363,6 @@ def test_machines_of_a_standalone_cluster_come_and_go(tmp_path: Path) -> None:
     assert killed.startswith("gave back ")
     assert asked == "2 of 2 came up"
     assert used.startswith("added ")
-    assert given in ("gave back worker-0", "gave back worker-1")  # wherever Spark's tasks are not
+    # Tuples wait if tasks of the query are on both.
+    assert given.startswith(("gave back worker-0", "gave back worker-1"))
     check_counts(results(tmp_path / "out"), [str(n % 10) for n in range(1200)])

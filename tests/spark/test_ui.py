@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import sojourn as sj
+from sojourn.engine.spark import stages
 
 SAYS = """
 import sys
@@ -44,6 +45,9 @@ def test_spark_knows_the_topology_and_its_operators_by_name(spark: SparkSession)
         query = running.engine.supervisor.query
         assert query is not None
         assert query.name == "shop"
+        assert running.engine.running_on() == {"driver"}
+        tasks = stages._running(spark, str(query.runId))
+        assert len(tasks) == running.engine.layout.slots == 6
         app = f"{running.ui}/api/v1/applications/{spark.sparkContext.applicationId}"
         (job,) = (job for job in asked(f"{app}/jobs?status=running"))
         assert job["description"].splitlines()[0] == "shop"
@@ -51,8 +55,8 @@ def test_spark_knows_the_topology_and_its_operators_by_name(spark: SparkSession)
         described: list[str] = []
         while not any("check" in one for one in described):
             assert time.monotonic() < deadline, described
-            stages = sorted(asked(f"{app}/stages?status=active"), key=lambda one: one["stageId"])
-            described = [stage["description"] for stage in stages]
+            active = sorted(asked(f"{app}/stages?status=active"), key=lambda one: one["stageId"])
+            described = [stage["description"] for stage in active]
             time.sleep(0.2)
     assert described == ["shop: clock", "shop: orders", "shop: check, price", "shop: out"]
 

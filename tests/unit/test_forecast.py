@@ -26,8 +26,8 @@ TARGET_S = 0.2
 SEASON_S = 600.0
 SURGE = ((240.0, 40.0), (120.0, 120.0), (240.0, 40.0))
 CALM = ((SEASON_S, 40.0),)
-SHORT_S = 300.0
-SHORT = ((120.0, 40.0), (60.0, 120.0), (120.0, 40.0))
+SHORT_S = 240.0
+SHORT = ((90.0, 40.0), (60.0, 120.0), (90.0, 40.0))
 
 
 def measure(time_s: float, rate: float) -> Measure:
@@ -216,18 +216,18 @@ def mean_processors(records: Sequence[Record]) -> float:
 
 def test_a_learned_pattern_has_machines_come_before_its_surges() -> None:
     room: dict[str, Any] = {"machines": 1, "machine_processors": 6}
-    without = run(SHORT * 8, **room)[1]
-    learned = run(SHORT * 8, season_s=SHORT_S, **room)[1]
+    without = run(SHORT * 7, **room)[1]
+    learned = run(SHORT * 7, season_s=SHORT_S, **room)[1]
 
     def surges(records: Sequence[Record]) -> list[Record]:
         """Once the pattern may be known."""
-        return [r for r in records if r.time_s > 900 and 120 < r.time_s % SHORT_S <= 180]
+        return [r for r in records if r.time_s > 3 * SHORT_S and 90 < r.time_s % SHORT_S <= 150]
 
     assert above(surges(learned)) <= 0.3 * above(surges(without))
     assert above(learned) < above(without)
     assert mean_processors(learned) <= 1.03 * mean_processors(without)
-    ahead = [r for r in learned if r.applied and 80 < r.time_s % SHORT_S <= 120]
-    assert len(ahead) >= 4
+    ahead = [r for r in learned if r.applied and 50 < r.time_s % SHORT_S <= 90]
+    assert len(ahead) >= 3
     for record in ahead:
         assert record.decision.action is Action.ADD
         assert "(its pattern)" in record.decision.reason
@@ -268,7 +268,7 @@ def test_a_square_wave_is_no_slope(period_s: float) -> None:
 
 def test_the_journal_says_which_and_a_replay_agrees(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    _, records = run(SHORT * 5, journal=path, season_s=SHORT_S)
+    _, records = run(SHORT * 4, journal=path, season_s=SHORT_S)
     shape, written = read_journal(path)
     read = list(written)
     assert [r.forecast for r in read] == [r.forecast for r in records]

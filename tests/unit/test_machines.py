@@ -120,12 +120,20 @@ class Started:
         self.hub = SimpleNamespace(complete=lambda: self.is_up, hellos=self.hellos)
         self.machines: set[str] = set()
         self.homes = list(cluster.workers)
+        self.clock = self.homes[0]
+        self.names = {name: f"host:/{name}/1" for name in ("worker-0", "worker-1")}
+
+    def running_on(self) -> set[str]:
+        return {*self.homes, self.clock}
 
     def await_up(self, _timeout_s: float) -> None:
         self.is_up = True
 
     def hellos(self) -> dict[str, SimpleNamespace]:
-        return {name: SimpleNamespace(machine=f"host:/{name}/1") for name in self.homes}
+        return {
+            name: SimpleNamespace(machine=f"host:/{name}/1", spark_executor=name)
+            for name in self.homes
+        }
 
     def start(self, count: int) -> None:
         free = [name for name in self.cluster.workers if name not in self.homes]
@@ -178,8 +186,22 @@ def test_no_machine_goes_while_executors_start_anew_perhaps_there(pool: Standalo
     started: Any = pool.engine
     started.is_up = False
     started.machines, started.homes = {"host:/worker-0/1"}, ["worker-1"]  # so it will be
+    started.clock = "worker-1"
     assert pool.use(1) == "gave back worker-0"
     assert pool.machines() == ["worker-1"]
+
+
+@pytest.mark.parametrize(("clock", "moves"), [("worker-0", 0), ("worker-1", 1), ("unknown", 1)])
+def test_a_machine_that_may_have_other_tasks_of_the_query_is_left_by_a_new_start(
+    clock: str, moves: int, pool: StandalonePool
+) -> None:
+    pool.start(2)
+    pool.use(2)
+    started: Any = pool.engine
+    started.clock = clock
+    assert pool.machines() == ["worker-0", "worker-1"]
+    assert pool.use(1).startswith("gave back worker-1")
+    assert started.starts == 1 + moves
 
 
 def test_an_outpost_that_does_not_come_is_a_refusal(

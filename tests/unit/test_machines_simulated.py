@@ -93,7 +93,7 @@ class Bench:
         return sum(next(r.wanted for r in self.records if r.time_s >= at_s).values())
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_nobody_waits_for_a_machine_that_a_short_spike_asks_for(seed: int) -> None:
     bench = Bench(((60.0, CALM), (10.0, BUSY), (1.0, CALM)), 1, seed)
     bench.run(240.0)
@@ -102,7 +102,7 @@ def test_nobody_waits_for_a_machine_that_a_short_spike_asks_for(seed: int) -> No
     assert bench.pool.spare() == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_step_that_lasts_gets_its_machine_as_soon_as_it_is_up(seed: int) -> None:
     bench = Bench(((60.0, CALM), (1.0, BUSY)), 1, seed)
     bench.run(240.0)
@@ -115,12 +115,12 @@ def test_a_step_that_lasts_gets_its_machine_as_soon_as_it_is_up(seed: int) -> No
 
 
 def test_a_load_that_goes_up_and_down_does_not_move_the_topology_each_time() -> None:
-    bench = Bench(((30.0, CALM), (10.0, BUSY)) * 30 + ((1.0, CALM),), 1)
-    bench.run(1200.0)
+    bench = Bench(((30.0, CALM), (10.0, BUSY)) * 20 + ((1.0, CALM),), 1)
+    bench.run(800.0)
     assert len(bench.moves) <= 1
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_a_failure_repeats_is_no_load(seed: int) -> None:
     bench = Bench(((1.0, CALM),), 1, seed)
     bench.run(400.0, (124.5, bench.engine.fail))
@@ -133,7 +133,7 @@ def test_what_a_failure_repeats_is_no_load(seed: int) -> None:
     assert bench.processors(399.0) <= bench.processors(120.0)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_after_a_loss_the_machine_is_asked_for_at_once(seed: int) -> None:
     bench = Bench(((1.0, BUSY),), 2, seed)
     bench.run(120.0)

@@ -482,14 +482,14 @@ def test_a_file_that_is_large_enough_is_followed_by_another(tmp_path: Path) -> N
 @pytest.mark.usefixtures("no_disk")
 def test_many_small_commits_leave_few_files(tmp_path: Path) -> None:
     sink = opened(sinks.jsonl(tmp_path, roll_bytes=1000))
-    for value in range(10_000):
+    for value in range(3000):
         commit(sink, value)
     assert len(aside(tmp_path)) <= 1
     commit(sink, last=True)
     sink.close()
     files = shown(tmp_path)
-    assert len(files) < 150
-    assert [v for values in files.values() for v in values] == list(range(10_000))
+    assert len(files) < 50
+    assert [v for values in files.values() for v in values] == list(range(3000))
 
 
 @pytest.mark.usefixtures("no_disk")

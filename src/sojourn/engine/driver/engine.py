@@ -28,6 +28,7 @@ from sojourn.engine.driver.regrouping import Regrouping
 from sojourn.engine.driver.repartitioning import Repartitioning
 from sojourn.engine.driver.supervisor import ANSWER_S, LEAVE_S, Quiet, Supervisor
 from sojourn.engine.spark.session import is_here, is_local, keep_jobs_on_interrupt, session
+from sojourn.engine.spark.stages import running_on
 from sojourn.engine.spark.task import sockets
 from sojourn.engine.wire import messages as m
 from sojourn.engine.wire.layout import layout
@@ -258,6 +259,13 @@ class SparkEngine:
         """Return when all executors are up, or the topology stops."""
         stopping = self.supervisor.stopping
         self.hub.wait(lambda: self.hub.complete() or stopping.is_set(), timeout_s)
+
+    def running_on(self) -> set[str]:
+        """The Spark executors that have tasks of the query. Not all such tasks are elastic
+        executors: there is the clock, and there are those that only pass tuples on."""
+        query = self.supervisor.query
+        run = None if query is None else str(query.runId)
+        return running_on(self.spark, run, self.layout.slots, ANSWER_S) if run else set()
 
     def stop(self, timeout_s: float = 60.0) -> None:
         """End gracefully. Sources stop, and what is in flight is finished as far as the setting

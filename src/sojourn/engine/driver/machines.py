@@ -59,6 +59,10 @@ class _ClusterPool(ABC):
         """The machine's name for the engine, if it has an outpost."""
 
     @abstractmethod
+    def may_have(self, name: str, spark_executor: str) -> bool:
+        """Whether a Spark executor is on a machine, or nobody knows where it is."""
+
+    @abstractmethod
     def give_back(self, names: list[str]) -> None:
         """Give back machines that nothing runs on."""
 
@@ -73,6 +77,11 @@ class _ClusterPool(ABC):
         if self.engine.hub.complete():
             self.homes = list(self.engine.hub.hellos().values())
         return any(self.is_on(hello, name) for hello in self.homes)
+
+    def has_tasks(self, names: list[str]) -> bool:
+        """Whether the query would fail without these machines."""
+        on = self.engine.running_on() if names else set()
+        return any(self.is_home(name) or any(self.may_have(name, x) for x in on) for name in names)
 
     def spare(self) -> list[str]:
         """The machines that are up besides these."""
@@ -97,17 +106,15 @@ class _ClusterPool(ABC):
         gone = f"gave back {', '.join(leaving)}"
         if not more and not leaving:
             return f"there are {len(up)}, and neither more nor fewer are possible"
-        if not more and len(used) <= wanted:
-            self.give_back(leaving)
-            return gone
         if more:
             self.engine.outposts.start(len(more))
             added = [name for name in self.machines() if name in more]
             return f"added {', '.join(added)}" if added else "refused: no worker came up there"
-        if any(self.is_home(name) for name in leaving):
+        if self.has_tasks(leaving):
             waited_s = self.engine.relocate(lambda: self.give_back(leaving))
             return f"{gone}; tuples waited {waited_s:.1f} s"
-        self.engine.outposts.end([m for name in leaving if (m := self.outpost(name))])
+        if left := [machine for name in leaving if (machine := self.outpost(name))]:
+            self.engine.outposts.end(left)
         self.give_back(leaving)
         return gone
 
@@ -144,6 +151,12 @@ class StandalonePool(_ClusterPool):
         """The same."""
         temporary, found = self.cluster.workers[name].temporary, self.engine.outposts.machines
         return next((machine for machine in found if f":{temporary}/" in machine), None)
+
+    def may_have(self, name: str, spark_executor: str) -> bool:
+        """By what executors and outposts said of themselves."""
+        known = {hello.spark_executor: hello.machine for hello in self.homes}
+        machine = (known | self.engine.outposts.names).get(spark_executor)
+        return machine is None or f":{self.cluster.workers[name].temporary}/" in machine
 
     def bring_up(self, machines: int) -> str:
         """Start Workers, and wait for their Spark executors."""
@@ -185,6 +198,10 @@ class SparkPool(_ClusterPool):
         """By the id of the Spark executor."""
         outposts = self.engine.outposts
         return outposts.names.get(name) if name in outposts.wanted else None
+
+    def may_have(self, name: str, spark_executor: str) -> bool:
+        """By its id."""
+        return spark_executor == name
 
     def bring_up(self, machines: int) -> str:
         """Ask the cluster manager, and wait for what it gives."""
