@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sojourn.engine.spark.session import session
+from sojourn.engine.spark.session import QUICK_JAVA, session
 from sojourn.wiring import Running
 
 SLOTS = 18
@@ -24,6 +24,9 @@ if not MARK.endswith(WHO := f"-{os.environ.get('PYTEST_XDIST_WORKER', '')}"):
     MARK += WHO
 os.environ["SOJOURN_TESTS"] = MARK
 OWN = f"SOJOURN_TESTS={MARK}"
+# Drivers that make their own session are as quick to start as those that let Sojourn make it.
+for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ[_options] = f"{QUICK_JAVA} {os.environ.get(_options, '')}".strip()
 
 
 @pytest.fixture(scope="session")

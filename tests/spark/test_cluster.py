@@ -19,6 +19,7 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 import sojourn as sj
 from pyspark.sql import SparkSession
+from sojourn.engine.spark.session import QUICK_JAVA
 from test_topologies import LINES, wordcount
 from victims import spark_executor
 
@@ -32,6 +33,7 @@ if __name__ == "__main__":
     confs["spark.driver.host"] = confs["spark.driver.bindAddress"] = "127.0.0.1"
     confs["spark.executor.cores"], confs["spark.cores.max"] = "4", "8"
     confs["spark.executor.memory"] = "512m"
+    confs["spark.executor.extraJavaOptions"] = QUICK_JAVA
     confs["spark.log.level"] = "FATAL"
     for key, value in confs.items():
         builder = builder.config(key, value)
