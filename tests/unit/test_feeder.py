@@ -208,6 +208,8 @@ class Far:
     def close(self) -> None:
         self.send(m.Close())
         self.thread.join()
+        self.made.reader.close()  # a process would end; here it would look for more for ever
+        self.made.reader.join()
         self.ours.close()
         self.theirs.close()
 
