@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import results
 
+from sojourn.engine.spark.archive import spark_home
 from sojourn.engine.spark.java import find_java
 
 ROOT = Path(__file__).parents[2]
@@ -39,11 +40,18 @@ def lend(site: Path, others: Path) -> None:
 
 
 def environment(home: Path, cache: Path) -> dict[str, str]:
-    """What the programs see: no Python path of the tests', and the Java that the tests have."""
+    """What the programs see: no Python path of the tests', and the Java and the Spark that the tests
+    have, so that Java's archive of Spark's classes is theirs, too."""
     path = os.pathsep.join([str(home / "bin"), os.environ["PATH"]])
     java = find_java(os.environ, cache).home
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**kept, "PATH": path, "JAVA_HOME": str(java), "PYTHONNOUSERSITE": "1"}
+    return {
+        **kept,
+        "PATH": path,
+        "JAVA_HOME": str(java),
+        "SPARK_HOME": str(spark_home()),
+        "PYTHONNOUSERSITE": "1",
+    }
 
 
 @pytest.mark.timeout(900)  # most of it is for what pip downloads
