@@ -40,7 +40,7 @@ def lend(site: Path, others: Path) -> None:
 
 
 def environment(home: Path, cache: Path) -> dict[str, str]:
-    """What the programs see: no Python path of the tests', and the Java and the Spark that the tests
+    """What the programs see: no Python path of the tests', and the Java and the Spark that they
     have, so that Java's archive of Spark's classes is theirs, too."""
     path = os.pathsep.join([str(home / "bin"), os.environ["PATH"]])
     java = find_java(os.environ, cache).home
