@@ -29,6 +29,11 @@ for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ[_options] = f"{QUICK_JAVA} {os.environ.get(_options, '')}".strip()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that take minutes first, so that they do not run alone at the end."""
+    items.sort(key=lambda item: item.path.stem not in ("test_wheel", "test_yarn"))
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     made = session(None, f"local[{SLOTS}]", SLOTS, "tests", 3.0, ui=True)
