@@ -153,7 +153,7 @@ def test_an_expired_offset_is_told_and_what_is_there_is_read(
 def test_beyond_the_end_nothing_is_read_twice(broker: Broker, topics: NewTopics) -> None:
     topic = topics()
     send(broker.servers, topic, b"0", b"1")
-    reading = kafka(broker.servers, topic).read_splits({"0": 7})
+    reading: Any = kafka(broker.servers, topic).read_splits({"0": 7})
     missed = next(piece for piece in reading if piece is not None)
     assert "has offsets 0 to 1; the topic has lost messages or was made anew" in missed[0].error
     assert missed[1:] == ("0", 2)
