@@ -1,7 +1,7 @@
 """Logo detection with seven processors, whose extractor emits a random number of parts at once, and
 whose operators take the longer the more there are. On Spark its operators sleep. In virtual time it
 is a queue with k servers after another, made for this, as the project's simulator draws times and
-parts independently. Both have the same frames, parts and times."""
+parts independently. Both draw frames, parts and times in the same way, with seeds of their own."""
 
 import functools
 import heapq

@@ -1,8 +1,9 @@
 """The applications of `examples/` with their real code under control. Two cores cannot host 22 busy
 processors, so each call computes and then sleeps a multiple of the CPU time that it took. The rates
-are such that the committed sample of CPU times keeps so many processors busy, and that all calls
-together take a third of two cores. The multiple is the one that TIMES gives with that sample: some
-calls are timed first, and if the machine is slower now, calls sleep so many times less."""
+are such that the committed sample of CPU times keeps so many processors busy. All calls of logo
+detection together then take about a third of two cores, and those of patterns next to nothing. The
+multiple is the one that TIMES gives with that sample: some calls are timed first, and if the
+machine is slower now, calls sleep so many times less."""
 
 import itertools
 import statistics

@@ -60,6 +60,7 @@ class Run:
     changes: tuple[Change, ...]
     machines: tuple[int, ...] = ()
     early: float = 0.0
+    minute_s: float = 60.0
 
     def since(self, change: Change) -> float:
         """Minutes from the start of the sources to the decision on a change."""
@@ -92,14 +93,15 @@ class Run:
 
 def rises(one: Run) -> list[tuple[bool, float]]:
     """Where machines come or go: whether they come, and how far the highest mean of that minute and
-    the next is above the higher one of the three minutes before and of the three after."""
+    the next is above the higher one of the three minutes before and of the three after. A stall
+    raises the mean of a shorter minute by more, so it is told as of minutes of 60 s."""
     found = []
     for minute, comes in one.moves():
         before = one.known(minute - AROUND, minute - 1)
         now, after = one.known(minute, minute + 1), one.known(minute + 2, minute + 1 + AROUND)
         if before and now and after:
             usual_s = max(statistics.fmean(before), statistics.fmean(after))
-            found.append((comes, max(now) - usual_s))
+            found.append((comes, (max(now) - usual_s) * one.minute_s / 60.0))
     return found
 
 
@@ -116,9 +118,10 @@ def lower(
     return decided(
         paper,
         says,
-        f"each rise where machines come or go is less than {MUCH:.0%} of the time that a restart "
-        "takes on Spark, by the mean of five with 95 % confidence; it does not hold if one is more "
-        "with as much; Storm's one to two minutes themselves cannot be measured here",
+        "each rise where machines come or go, as of minutes of 60 s, is less than "
+        f"{MUCH:.0%} of the time that a restart takes on Spark, by the mean of five with 95 % "
+        "confidence; it does not hold if one is more with as much; Storm's one to two minutes "
+        "themselves cannot be measured here",
         f"rises of {', '.join(f'{rise * 1e3:.0f} ms' for rise in some) or 'none'}; a restart takes "
         + ("a time that was not measured" if restart is None else f"{restart:.1f} s"),
         less,
@@ -162,6 +165,7 @@ def run_of(
         tuple(changes),
         tuple((r.capacity or 0) // per_machine for r in some) if per_machine else (),
         _early(some[0]),
+        some[0].settings.interval_s,
     )
 
 

@@ -189,7 +189,7 @@ class Lab:
         from sojourn.engine.spark.session import session
 
         if self.spark is None:
-            self.spark = session(None, "local[40]", 40, "experiments", 10)
+            self.spark = session(None, "local[64]", 64, "experiments", 10)
         return self.spark
 
     def close(self) -> None:

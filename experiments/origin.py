@@ -30,6 +30,11 @@ def commit(folder: Path) -> str | None:
     return _git(folder, "rev-parse", "HEAD")
 
 
+def code(folder: Path) -> str | None:
+    """The last commit that touched what runs are made with."""
+    return _git(folder, "log", "-1", "--format=%H", "--", ".", *_beside(folder), *_MADE)
+
+
 def files_of(folder: Path, name: str) -> list[Path]:
     """The file of an experiment, and those of the folder that it imports, or that these do, each
     with the data that it has."""

@@ -23,7 +23,7 @@ from shapes import Shape
 from sojourn.confidence import student
 from sojourn.errors import TopologyFailed
 from sojourn.ports import Samples
-from sojourn.queueing import Network
+from sojourn.queueing import Network, Station
 from sojourn.settings import EngineSettings, SimulatorSettings
 from sojourn.simulator import SimulatedEngine
 
@@ -38,7 +38,9 @@ TURN_S, QUICK_TURN_S = 12.0, 4.0  # that count
 _MOST_TIMES = 3  # as many turns as are needed, before it is given up
 _LEAST_TREES = 5  # of all parts but one
 Part = tuple[int, float, float]  # trees, the sum of their sojourns, and that of the squares
-Seen = tuple[float, float, float, float]  # seconds, arrivals, tuples served, seconds of service
+# Seconds, arrivals, tuples served, seconds of service; and how variable arrivals and service were,
+# each times the number of tuples.
+Seen = tuple[float, float, float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -276,23 +278,26 @@ def seen_in(samples: Sequence[Samples], names: Iterable[str]) -> dict[str, Seen]
             float(sum(v.arrivals for v in some)),
             float(sum(v.served for v in some)),
             math.fsum(v.served * (v.service_s or 0.0) for v in some),
+            math.fsum(v.arrivals * (1.0 if v.arrival_scv is None else v.arrival_scv) for v in some),
+            math.fsum(v.served * (1.0 if v.service_scv is None else v.service_scv) for v in some),
         )
     return found
 
 
-def measured_network(network: Network, external: str, some: Sequence[Series]) -> Network:
+def measured_network(
+    network: Network, external: str, some: Sequence[Series], model: str = "mmk"
+) -> Network:
     """The same with the rates and times that were measured over all allocations, as they have the
-    same traffic. What comes from outside grows as what comes to the `external` station does."""
+    same traffic, and for GI/G/k with how variable both were. What comes from outside grows as what
+    comes to the `external` station does."""
     sums = {
         name: tuple(map(math.fsum, zip(*(one.seen[name] for one in some), strict=True)))
         for name in network.stations
     }
     stations = {}
-    for name, (seconds, arrivals, served, service_s) in sums.items():
-        told = network.stations[name]
-        stations[name] = replace(
-            told, arrival_rate=arrivals / seconds, service_rate=served / service_s
-        )
+    for name, (seconds, arrivals, served, service_s, of_arrivals, of_service) in sums.items():
+        scvs = (of_arrivals / arrivals, of_service / served) if model == "gigk" else (1.0, 1.0)
+        stations[name] = Station(arrivals / seconds, served / service_s, *scvs)
     share = stations[external].arrival_rate / network.stations[external].arrival_rate
     return replace(network, stations=stations, external_rate=share * network.external_rate)
 

@@ -199,9 +199,7 @@ class Running:
         with contextlib.ExitStack() as failing:
             failing.callback(self._undo.close)
             failing.push(self._tell_failure)
-            if has_goal(settings):
-                follower = self._shown(engine_settings)
-                listeners = [*listeners, follower]
+            follower = self._shown(engine_settings) if has_goal(settings) else None
             make_pool, own_master = pool_for(topology, settings, self._undo)
             self.engine = SparkEngine(
                 topology,
@@ -212,14 +210,14 @@ class Running:
                 settings.max_sojourn_s,
             )
             failing.callback(self.engine.abandon)
-            if has_goal(settings):
+            if follower is not None:
                 watching = () if watch is None else (watched(self, *watch),)
                 self.loop = control_loop(
                     self.engine,
                     topology,
                     settings,
                     make_pool(self.engine),
-                    [*listeners, *watching],
+                    [*listeners, follower, *watching],
                     advise=advise,
                     act_after_s=act_after_s,
                     journal=None if journal is None else Path(journal),
@@ -227,6 +225,7 @@ class Running:
                     stale=stale,
                     readers=self.engine.readers,
                 )
+                follower.know(self.loop.shape)
                 self._thread = threading.Thread(
                     target=self._control, name="sojourn-control", daemon=True
                 )

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ import sojourn as sj
 from sojourn.engine.spark.broker import Broker
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.kafka import client, outbox
-from sojourn.kafka.client import Cluster
+from sojourn.kafka.client import Cluster, Limits
 from sojourn.sinks import Record, Sink, Staged, kafka
 from sojourn.sinks.kafka import _Straight
 
@@ -371,10 +372,29 @@ def test_a_topic_that_takes_less_than_it_did_is_told(
     sink = opened(kafka(broker.servers, topics(), write="bytes"), room)
     staged = commit(sink, [b"x" * 900])
     sink.topic = small  # type: ignore[attr-defined]
-    sink.limit = 10_000  # type: ignore[attr-defined]
+    sink.limits = Limits(10_000, 1)  # type: ignore[attr-defined]
     with pytest.raises(TopologyFailed, match=r"refuses a result of commit 1: .*too large"):
         sink.publish(staged, 1)
     assert Path(staged[0][0]).exists()
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_what_a_topic_would_refuse_after_the_commit_is_refused_before_it(
+    broker: Broker, topics: NewTopics, room: Path, delivery: Any
+) -> None:
+    topic = topics(cleanup_policy="compact")
+
+    def write(given: tuple[Any, Any]) -> Record:
+        key, time_s = given
+        return Record(b"v", key, time_s=time_s)
+
+    sink = opened(kafka(broker.servers, topic, write=write, delivery=delivery), room)
+    with pytest.raises(ValueError, match="takes none without a key; give key=, or a Record"):
+        sink.write((None, None))
+    with pytest.raises(ValueError, match=r"at most 3600 s after now; .* which is 72\d\d s;"):
+        sink.write((b"key", time() + 7210))
+    sink.publish(commit(sink, [(b"key", time() + 3000)]), 1)
+    assert [value for _, value in held(broker.servers, topic)] == [b"v"]
 
 
 def forget(broker: Broker, room: Path) -> None:
@@ -392,9 +412,17 @@ def marker(broker: Broker, topic: str, room: Path) -> int:
     return offset
 
 
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.mark.parametrize("was_sent", [True, False])
 def test_expired_markers_are_told_and_the_remedy_helps(
-    broker: Broker, topics: NewTopics, room: Path, was_sent: bool
+    broker: Broker,
+    topics: NewTopics,
+    room: Path,
+    was_sent: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topic = topics()
     sink = opened(kafka(broker.servers, topic), room)
@@ -405,6 +433,11 @@ def test_expired_markers_are_told_and_the_remedy_helps(
         content = path.read_bytes()
         sink.publish(staged, 2)
         path.write_bytes(content)
+    else:
+        monkeypatch.setattr(outbox.Outbox, "_send", killed)
+        with pytest.raises(KeyboardInterrupt):
+            sink.publish(staged, 2)
+        monkeypatch.undo()
     forget(broker, room)
     after = opened(kafka(broker.servers, topic), room, epoch=1)
     with pytest.raises(TopologyFailed, match=r"it is not known whether .* commit 2 were") as told:
@@ -420,6 +453,22 @@ def test_expired_markers_are_told_and_the_remedy_helps(
     last.publish(staged, 2, again=True)
     last.publish(commit(last, [3]), 3)
     assert [value for _, value in held(broker.servers, topic)] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_expired_marker_matters_only_to_what_was_about_to_be_sent(
+    broker: Broker, topics: NewTopics, room: Path, elsewhere: bool
+) -> None:
+    """Not to a later commit, nor to the same one on its way to another topic."""
+    topic = topics()
+    sink = opened(kafka(broker.servers, topic), room)
+    sink.publish(commit(sink, [1]), 1)
+    staged = commit(sink, [2])
+    forget(broker, room)
+    last = topics() if elsewhere else topic
+    after = opened(kafka(broker.servers, last), room, epoch=1)
+    after.publish(staged, 1 if elsewhere else 2, again=True)
+    assert [value for _, value in held(broker.servers, last)][-1] == b"2"
 
 
 def test_a_marker_is_kept_though_nothing_is_sent(
@@ -450,10 +499,6 @@ def test_a_marker_is_there_before_results_are(
     topic = topics()
     sink = opened(kafka(broker.servers, topic), room)
     staged = commit(sink, [1])
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.setattr(outbox.Outbox, "_send", killed)
     with pytest.raises(KeyboardInterrupt):
         sink.publish(staged, 7)
@@ -467,6 +512,22 @@ def test_what_a_sink_keeps_open_is_closed(broker: Broker, topics: NewTopics, roo
     left = weakref.ref(sink.outbox)
     sink.retire()
     assert left() is None
+
+
+def test_a_misspelt_topic_is_not_made_by_asking(tmp_path: Path, room: Path) -> None:
+    """Brokers do that by default."""
+    settings = {"auto.create.topics.enable": "true"}
+    with Broker(tmp_path / "broker", settings=settings) as lenient:
+        refused = "topic 'ordres': does not exist"
+        for delivery in ("exactly_once", "at_least_once"):
+            sink = kafka(lenient.servers, "ordres", delivery=delivery, timeout=0.5)
+            with pytest.raises(InputError, match=refused):
+                opened(sink, room)
+        source = sj.sources.kafka(lenient.servers, "ordres", timeout=0.5)
+        with pytest.raises(InputError, match=refused):
+            source.splits()
+        asked = AdminClient({"bootstrap.servers": lenient.servers})
+        assert "ordres" not in asked.list_topics(timeout=30).topics
 
 
 def test_results_that_are_missing_are_told(broker: Broker, topics: NewTopics, room: Path) -> None:
@@ -491,6 +552,7 @@ def test_a_topic_that_does_not_exist_is_named(broker: Broker, room: Path, delive
         ({"write": "xml"}, "write must be one of 'bytes', 'text', 'json', or a function"),
         ({"key": 3}, "key must be a function"),
         ({"options": {"acks": 0}}, "the option 'acks' belongs to delivery="),
+        ({"delivery": "at_least_once", "timeout": "10min"}, "timeout must be at most 9min"),
     ],
 )
 def test_what_cannot_be_used_is_refused(given: dict[str, Any], rule: str) -> None:

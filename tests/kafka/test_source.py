@@ -150,6 +150,18 @@ def test_an_expired_offset_is_told_and_what_is_there_is_read(
     assert (missed[1:], first, second) == (("0", 6), ("6", "0", 7), ("7", "0", 8))
 
 
+def test_beyond_the_end_nothing_is_read_twice(broker: Broker, topics: NewTopics) -> None:
+    topic = topics()
+    send(broker.servers, topic, b"0", b"1")
+    reading: Any = kafka(broker.servers, topic).read_splits({"0": 7})
+    missed = next(piece for piece in reading if piece is not None)
+    assert "has offsets 0 to 1; the topic has lost messages or was made anew" in missed[0].error
+    assert missed[1:] == ("0", 2)
+    send(broker.servers, topic, b"2")
+    assert next(piece for piece in reading if piece is not None) == ("2", "0", 3)
+    reading.close()
+
+
 def test_a_topic_that_does_not_exist_is_named(broker: Broker, topics: NewTopics) -> None:
     there = topics()
     source = kafka(broker.servers, f"{there}-too", timeout=0.2)

@@ -102,6 +102,25 @@ def test_what_changes_nothing_is_listed_once() -> None:
     assert listed == [(4, 4, 1.0), (5, 1, 5.0), (8, 3, 6.0)]
 
 
+def test_the_same_advice_is_listed_once() -> None:
+    made = board()
+    advice = replace(added(), applied=False)
+    more = replace(advice, allocation={"check": 5, "price": 2}, reason="more came")
+    for number, decision in enumerate([advice, advice, more, more, more, added(5), added(6)]):
+        made.add(tick(number, decision=decision))
+    assert [entry.times for entry in made.decisions] == [2, 3, 1, 1]
+
+
+def test_time_goes_on_where_a_clock_is_set_back() -> None:
+    made = board(began_s=1000.0)
+    for number, time_s in enumerate((1.0, 2.0, -298.0, -297.0, -296.0)):
+        made.add(tick(number, time_s=time_s))
+    assert [row.time_s for row in made.history.rows()] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert made.last is not None
+    assert made.about.began_s is not None
+    assert made.about.began_s + made.last.time_s == 1000.0 - 296.0  # what the clock shows now
+
+
 def test_decisions_and_marks_are_bounded() -> None:
     b = board()
     for number in range(1, 2 * DECISIONS):

@@ -141,6 +141,9 @@ def test_a_cluster_is_reachable_where_one_of_its_masters_listens() -> None:
     told(finding, WRONG, f"cannot be reached: 127.0.0.1:{closed} (")
     told(finding, WRONG, "start the master")
     told(checks.reachable("spark://a..b:7077", {}), WRONG, "cannot be reached: a..b:7077 (")
+    for scheme, port in (("https", 443), ("http", 80)):
+        finding = checks.reachable(f"k8s://{scheme}://a..b", {})
+        told(finding, WRONG, f"cannot be reached: a..b:{port} (")
     with pytest.raises(InputError, match="--master nowhere: must be spark://HOST:PORT"):
         checks.reachable("nowhere", {})
 

@@ -154,7 +154,7 @@ def test_each_allocation_has_each_turn_once(late: int, monkeypatch: pytest.Monke
     one, other = paired.in_turns(bench, shapes.vld(), [{"a": 1}, {"a": 3}])
     assert [len(some.parts) for some in (one, other)] == [paired.QUICK_TURNS] * 2
     assert [one.mean_s, other.mean_s] == pytest.approx([0.1, 0.3])
-    assert one.seen["a"] == pytest.approx((12.0, 180.0, 180.0, 18.0))
+    assert one.seen["a"] == pytest.approx((12.0, 180.0, 180.0, 18.0, 180.0, 180.0))
 
 
 def test_turns_that_never_come_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,9 +171,12 @@ def test_turns_that_never_come_are_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_estimates_are_made_of_what_was_measured() -> None:
     network = shapes.vld(scale=5.0).network()
-    seen = dict.fromkeys(network.stations, (10.0, 500.0, 400.0, 30.0))
+    seen = dict.fromkeys(network.stations, (10.0, 500.0, 400.0, 30.0, 750.0, 100.0))
     some = [paired.Series({}, (), seen)] * 2
+    extended = paired.measured_network(network, "extract", some, "gigk").stations["match"]
+    assert (extended.arrival_scv, extended.service_scv) == (1.5, 0.25)
     found = paired.measured_network(network, "extract", some)
+    assert found.stations["match"].arrival_scv == 1.0
     assert found.stations["match"].arrival_rate == pytest.approx(50.0)
     assert found.stations["match"].service_rate == pytest.approx(400 / 30)
     assert found.external_rate == pytest.approx(50.0)
@@ -406,8 +409,32 @@ def test_the_extended_model_is_poorer_where_the_basic_one_is_too_low(
     own = as_estimated(shapes.real("vld"), over), as_estimated(shapes.real("fpd"), over)
     claims = drs_fig7.told([*both, *own], quick=False).claims
     found = [c for c in claims if "more poorly" in c.says]
-    assert [claim.holds for claim in found] == [holds]  # patterns' times vary more
-    assert "vld-as-measured" in found[0].rule
+    assert [claim.holds for claim in found] == [holds]
+    assert "vld-as-measured" in found[0].found
+    assert "fpd-as-measured" not in found[0].found  # its times vary more
+
+
+def test_where_arrivals_were_more_variable_than_told_the_extended_model_is_not_judged() -> None:
+    both = application(shapes.vld(scale=5.0), WORSE), application(shapes.fpd(), WORSE)
+    shape, some = as_estimated(shapes.real("vld"), 1.3)
+    stations = shape.network("gigk").stations
+    seen = {
+        name: (1.0, s.arrival_rate, 1.0, 1 / s.service_rate, 2 * s.arrival_rate, s.service_scv)
+        for name, s in stations.items()
+    }
+    own = shape, [replace(one, seen=seen) for one in some]
+    (claim,) = (
+        c for c in drs_fig7.told([*both, own], quick=False).claims if "more poorly" in c.says
+    )
+    assert (claim.holds, claim.found) == (None, "there is none")
+
+
+def test_allocations_that_the_model_has_close_together_are_no_pair() -> None:
+    shape, some = as_estimated(shapes.vld(scale=5.0), 1.1)
+    expected = sorted(drs_fig7.estimates(shape, some))
+    close = sum(high <= drs_fig7.CLOSE * low for low, high in itertools.combinations(expected, 2))
+    assert close > 0
+    assert len(drs_fig7.pairs(shape, some)) == 15 - close
 
 
 def test_figure_7_is_not_decided_where_nobody_can_tell() -> None:

@@ -226,6 +226,7 @@ def test_figure_9_fails_where_it_does_otherwise() -> None:
     assert fails9(slow=elsewhere) == ["path"]
     assert fails9(slow=long_run((11, 28, 37))) == ["w = 6", "12 26 35"]
     assert fails9(quick=long_run((14, 28, 37))) == ["w = 3", "quicker"]
+    assert fails9(quick=long_run((10, 25, 37)), slow=long_run((14, 28, 36))) == []  # as the paper's
     assert "exactly" in fails9(slow=long_run((14,)))
     assert fails9(slow=long_run((14, 28, 37), rise_s=0.1)) == ["dearer"]
     assert fails9(slow=long_run((14, 28, 42))) == ["12 26 35"]
@@ -269,6 +270,8 @@ def test_rises_are_where_machines_change_and_not_where_they_are_asked_for() -> N
     assert run.moves() == [(17, True), (31, False), (40, True)]
     assert [comes for comes, _ in controlled.rises(run)] == [True, False, True]
     assert [rise for _, rise in controlled.rises(run)] == pytest.approx([1.2, 0.1, 1.2])
+    short = replace(run, minute_s=5.0)  # where a stall of so long raises the mean by more
+    assert [rise for _, rise in controlled.rises(short)] == pytest.approx([0.1, 0.1 / 12, 0.1])
     level = replace(run, means_s=(0.5,) * 16 + (0.5,) + (0.2,) * 29)
     assert controlled.rises(level)[0][1] == pytest.approx(0.0)  # no higher than before
 

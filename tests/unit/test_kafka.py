@@ -15,12 +15,12 @@ from confluent_kafka import KafkaError, KafkaException
 
 from sojourn.errors import InputError, TopologyFailed
 from sojourn.kafka import client, outbox
-from sojourn.kafka.client import Cluster, Trouble, checked
+from sojourn.kafka.client import Cluster, Limits, Trouble, checked
 from sojourn.kafka.message import writer
 from sojourn.kafka.reader import Reading
 from sojourn.kafka.topic import Topic
 from sojourn.sinks import Record
-from sojourn.sinks.kafka import _Straight
+from sojourn.sinks.kafka import _Interval, _Straight
 from sojourn.sources import Unreadable
 
 CLUSTER = Cluster("broker:9092", {"sasl.password": "open-sesame", "client.id": "us"}, 60.0)
@@ -165,7 +165,26 @@ def test_a_topics_limit_is_asked_for_until_it_is_known(
     monkeypatch.setattr(Cluster, "admin", lambda *_: Config(*answers))
     monkeypatch.setattr(client, "partitions", lambda *_: [0, 1, 2])
     monkeypatch.setattr("time.sleep", lambda _s: None)
-    assert client.limits(CLUSTER, "orders", Trouble(CLUSTER, Clock())) == (limit, 3)
+    assert client.limits(CLUSTER, "orders", Trouble(CLUSTER, Clock())) == Limits(limit, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"cleanup.policy": "delete"}, Limits(5000, 3)),
+        ({"cleanup.policy": "compact,delete"}, Limits(5000, 3, keys=True)),
+        (
+            {"message.timestamp.after.max.ms": "3600000", "message.timestamp.type": "CreateTime"},
+            Limits(5000, 3, after_s=3600.0),
+        ),
+        (
+            {"message.timestamp.before.max.ms": "1000", "message.timestamp.type": "LogAppendTime"},
+            Limits(5000, 3),
+        ),
+    ],
+)
+def test_a_topics_settings_say_what_it_takes(settings: dict[str, str], found: Limits) -> None:
+    assert client._limits({"max.message.bytes": "5000", **settings}, 3) == found
 
 
 class TestRecords:
@@ -276,7 +295,9 @@ class TestStraight:
     """A producer in trouble: whose fault it is, and what to do."""
 
     def made(self, monkeypatch: pytest.MonkeyPatch, **methods: Any) -> _Straight:
-        monkeypatch.setattr(Cluster, "producer", lambda *_, **__: SimpleNamespace(**methods))
+        fine = SimpleNamespace(topics={})
+        asked = {"list_topics": lambda *_, **__: fine, **methods}
+        monkeypatch.setattr(Cluster, "producer", lambda *_, **__: SimpleNamespace(**asked))
         return _Straight(CLUSTER, "orders", 1000)
 
     @pytest.mark.parametrize(
@@ -314,6 +335,25 @@ class TestStraight:
         straight = self.made(monkeypatch, produce=produce)
         straight.write(Record(b"v"))
         with pytest.raises(TopologyFailed, match=told):
+            straight.cut()()
+
+    def test_a_message_that_arrives_ends_the_trouble(self) -> None:
+        clock = Clock()
+        trouble = Trouble(CLUSTER, clock)
+        interval = _Interval(trouble)
+        for clock.now in (0.0, 40.0, 80.0, 120.0):
+            trouble.met("a broker is away")
+            interval.delivered(None, None)
+        assert (interval.done, interval.refused, trouble.since_s) == (4, None, None)
+
+    def test_a_partition_without_a_leader_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def produce(*_: Any, on_delivery: Any) -> None:
+            on_delivery(KafkaError(KafkaError._MSG_TIMED_OUT), None)
+
+        listed = Consumes(Clock(), iter(())).list_topics
+        straight = self.made(monkeypatch, produce=produce, list_topics=listed)
+        straight.write(Record(b"v"))
+        with pytest.raises(TopologyFailed, match="topic 'orders' lacks partition 1; see that"):
             straight.cut()()
 
     def test_a_client_that_cannot_go_on_is_told_by_a_commit(
@@ -391,14 +431,40 @@ def test_an_outbox_that_is_not_told_its_marker_asks_again(
     producer = SimpleNamespace(init_transactions=lambda _: None)
     monkeypatch.setattr(Cluster, "consumer", lambda *_, **__: asked)
     monkeypatch.setattr(Cluster, "producer", lambda *_, **__: producer)
-    monkeypatch.setattr(outbox, "limits", lambda *_: (1000, 1))
+    monkeypatch.setattr(outbox, "limits", lambda *_: Limits(1000, 1))
     monkeypatch.setattr("time.sleep", lambda _s: None)
-    (tmp_path / outbox.BEGUN).touch()
+    (tmp_path / outbox.BEGUN).write_text("3 orders", encoding="utf-8")
     staged = tmp_path / "staged"
     staged.touch()
     outbox.Outbox(CLUSTER, "orders", "name", tmp_path).publish([staged], 3, again=True)
     assert not staged.exists()  # it was sent before
     assert next(answers, None) is None
+
+
+def test_what_another_run_sent_after_our_first_contact_failed_is_not_taken_for_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A copy of the checkpoint whose original has gone on."""
+    tries = iter([KafkaException(KafkaError(KafkaError._TIMED_OUT)), None])
+
+    def init(_wait_s: float) -> None:
+        if (error := next(tries)) is not None:
+            raise error
+
+    theirs = SimpleNamespace(error=None, offset=11, metadata="another ")
+    asked = SimpleNamespace(
+        committed=lambda *_: [theirs], close=lambda: None, consumer_group_metadata=lambda: None
+    )
+    producer = SimpleNamespace(init_transactions=init)
+    monkeypatch.setattr(Cluster, "consumer", lambda *_, **__: asked)
+    monkeypatch.setattr(Cluster, "producer", lambda *_, **__: producer)
+    monkeypatch.setattr(outbox, "limits", lambda *_: Limits(1000, 1))
+    monkeypatch.setattr("time.sleep", lambda _s: None)
+    staged = tmp_path / "staged"
+    staged.touch()
+    with pytest.raises(TopologyFailed, match="commit 11, and commit 11 was sent"):
+        outbox.Outbox(CLUSTER, "orders", "name", tmp_path).publish([staged], 11)
+    assert staged.exists()
 
 
 class Given:
@@ -438,7 +504,7 @@ def sent_by(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Pa
         )
         monkeypatch.setattr(Cluster, "consumer", lambda *_, **__: asked)
         monkeypatch.setattr(Cluster, "producer", lambda *_, **__: next(left))
-        monkeypatch.setattr(outbox, "limits", lambda *_: (1000, 1))
+        monkeypatch.setattr(outbox, "limits", lambda *_: Limits(1000, 1))
         staged = tmp_path / "staged"
         staged.write_bytes(outbox.pack(Record(b"v")))
         outbox.Outbox(CLUSTER, "orders", "name", tmp_path).publish([staged], 1)

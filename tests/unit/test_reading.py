@@ -11,6 +11,7 @@ from sojourn.control.negotiator import Negotiator
 from sojourn.control.reading import ReadingEngine, parted, with_readers
 from sojourn.control.situation import Limits
 from sojourn.ports import Allocation, Pressure, Sample, Samples
+from sojourn.topology import Edge
 
 PLAIN = Shape(
     "chain",
@@ -51,6 +52,13 @@ def test_control_knows_the_readers_as_an_operator() -> None:
         {"match": 64, "in.readers": 6},
     )
     assert shape.start == {"match": 2, "in.readers": 1}
+    assert shape.edges == ()  # of an old journal
+    edges = (Edge("in", "match", "even"), Edge("match", "out"))
+    assert with_readers(replace(PLAIN, edges=edges), READERS).edges == (
+        Edge("in", "in.readers"),
+        Edge("in.readers", "match", "even"),
+        Edge("match", "out"),
+    )
 
 
 def test_a_sources_sample_is_that_of_where_tuples_come_from_and_that_of_who_reads_them() -> None:

@@ -136,6 +136,15 @@ def test_a_file_of_a_commit_that_is_gone_is_noticed(tmp_path: Path) -> None:
         store.read([tmp_path / "gone"], lambda _shard: True)
 
 
+def test_where_a_source_with_splits_begins_is_known_before_anything_is_read(tmp_path: Path) -> None:
+    """A start that ends without a commit must not have the next one ask again."""
+    for begins in (b"7", b"9"):
+        committer = Committer(tmp_path, None)  # type: ignore[arg-type]
+        committer.record.splits.setdefault("in", {"0": begins})  # as `Readers` does
+        committer.begin()
+        assert committer.record == last_record(tmp_path) == Record(splits={"in": {"0": b"7"}})
+
+
 class TestPublishing:
     """Which start moves the results of the last commit into view."""
 

@@ -7,7 +7,9 @@ import pytest
 from test_control_simulated import ORDERS, pair
 
 from sojourn.control.controller import Record, shape_of
+from sojourn.control.reading import with_readers
 from sojourn.dashboard.board import Board
+from sojourn.dashboard.shown import told
 from sojourn.dashboard.whatif import Model, answered
 from sojourn.ports import Part
 from sojourn.simulator import SourceLoad
@@ -61,6 +63,30 @@ def test_the_model_of_a_what_if_is_that_of_control(percentile: float | None) -> 
     assert answer.present_s == pytest.approx(records[-1].estimate_s, rel=0.05)
     assert answer.expected_s is not None
     assert answer.expected_s <= 0.2
+
+
+def test_readers_of_a_source_are_shown_once_control_knows_them() -> None:
+    simulation = pair(ORDERS, {"check": 1, "price": 1}, SourceLoad(((1.0, 60.0),)))
+    shape = shape_of(simulation.topology)
+    follower = Follower(Board(about_of(shape, "run")), shape)
+    seen = told(follower.board, None).seen
+    follower.know(with_readers(shape, {"source": (1, 4)}))
+    board = follower.board
+    assert "source.readers" in board.names
+    edges = {(edge.sender, edge.receiver) for edge in board.about.edges}
+    assert {("source", "source.readers"), ("source.readers", "check")} <= edges
+    assert told(board, seen).kind == "begin"  # a page that is there already is told
+
+
+def test_a_source_is_as_far_behind_as_what_waits_in_its_splits() -> None:
+    _, records = followed()
+    samples = records[-1].samples
+    source = samples.vertices["source"]
+    late = replace(source, lag_s=0.0, backlog={"0": 300, "1": 300}, arrival_rate=60.0)
+    vertices = {**samples.vertices, "source": late}
+    record = replace(records[-1], samples=replace(samples, vertices=vertices))
+    shown = tick_of(record, 0.0).vertices["source"]
+    assert (shown.lag_s, shown.queue) == (10.0, source.queue + 600)
 
 
 def test_machines_are_called_by_their_hosts() -> None:

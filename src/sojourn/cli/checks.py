@@ -239,6 +239,8 @@ def reachable(master: str, environ: Mapping[str, str], timeout_s: float = 5.0) -
     if master == "yarn":
         return _yarn(environ, timeout_s)
     addresses = re.findall(r"(?:^|[/,])\[?([^/,\[\]]+)\]?:(\d+)", master)
+    if not addresses and (found := re.fullmatch(r"k8s://(https?)://([^/:,\[\]]+)/?", master)):
+        addresses = [(found[2], "443" if found[1] == "https" else "80")]
     if not addresses:
         raise InputError(
             f"--master {master}: must be spark://HOST:PORT, k8s://https://HOST:PORT or yarn; "

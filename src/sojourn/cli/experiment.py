@@ -135,7 +135,7 @@ def _run_each(
     origins = {name: origin.origin(folder, name) for name in modules}  # of the code as loaded
     for name, module in modules.items():
         began, date = time.monotonic(), datetime.now(UTC)
-        runs = _runs_of(bench, name, origins[name]["rule"])
+        runs = _runs_of(bench, name, origins[name], origin.code(folder))
         bench.begin(runs)
         try:
             with busy(name, after_s=0.0), watch.Steal() as steal:
@@ -162,13 +162,16 @@ def _run_each(
         yield name, json.loads((bench.out / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def _runs_of(bench: Any, name: str, rule: Mapping[str, Any]) -> Path | None:
+def _runs_of(
+    bench: Any, name: str, origin: Mapping[str, Mapping[str, Any]], code: str | None
+) -> Path | None:
     """Where the runs of an experiment are kept until all are there, so that one that was
-    interrupted goes on; nowhere, if others may have had another rule."""
-    if rule["commit"] is None or rule["changed"]:
+    interrupted goes on; nowhere, if others may have had another rule or other code."""
+    if code is None or any(one["commit"] is None or one["changed"] for one in origin.values()):
         return None
     length = "quick" if bench.quick else "full"
-    told = f"{name}.{bench.engine}.{length}.seed{bench.seed}.{rule['commit'][:7]}"
+    commits = f"{origin['rule']['commit'][:7]}.{code[:7]}"
+    told = f"{name}.{bench.engine}.{length}.seed{bench.seed}.{commits}"
     return Path(bench.out) / "runs" / told
 
 

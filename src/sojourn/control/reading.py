@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sojourn.control.controller import Shape
 from sojourn.ports import Allocation, Engine, Pressure, Sample, Samples
+from sojourn.topology import Edge
 
 
 def station_of(source: str) -> str:
@@ -24,7 +25,11 @@ def with_readers(shape: Shape, readers: Mapping[str, tuple[int, int]]) -> Shape:
         maximum={**{name: most for name, (_, most) in stations.items()}, **shape.limits.maximum},
     )
     known = {**shape.known, **dict.fromkeys(stations, "operator")}
-    return replace(shape, known=known, limits=limits, start={**least, **shape.start})
+    sent = {source: station_of(source) for source in readers}
+    edges = tuple(replace(e, sender=sent.get(e.sender, e.sender)) for e in shape.edges)
+    if edges:
+        edges = (*(Edge(source, station) for source, station in sent.items()), *edges)
+    return replace(shape, known=known, limits=limits, start={**least, **shape.start}, edges=edges)
 
 
 class ReadingEngine:

@@ -12,6 +12,7 @@ from sojourn.dashboard.history import History, row_of
 from sojourn.dashboard.layout import Layout, laid_out
 from sojourn.dashboard.tick import About, Decision, Tick
 from sojourn.dashboard.whatif import Model
+from sojourn.units import format_duration
 
 DECISIONS = 500
 MARKS = 1000  # of each kind
@@ -39,7 +40,8 @@ class Mark:
 @dataclass(frozen=True)
 class Entry:
     """A decision as it is listed. Those that change nothing, one after the other, are listed once,
-    with the newest reason: `times` says how often, `since_s` since when."""
+    with the newest reason, and so is the same advice: `times` says how often, `since_s` since
+    when."""
 
     tick: Tick
     since_s: float
@@ -77,6 +79,7 @@ class Board:
         self.totals = Totals()
         self.tick: Tick | None = None  # the newest that ended an interval
         self.last: Tick | None = None  # the newest
+        self.late_s = 0.0  # by how much clocks were set back
         self.model: Callable[[], Model | str] = lambda: "nothing was measured yet"
         self.finished = False
         self.closed = False  # nobody shows it any more
@@ -84,13 +87,21 @@ class Board:
         self.problem = ""  # why there will be no more ticks, if something went wrong
         self.listeners: set[Heard] = set()
 
+    def know(self, about: About) -> None:
+        """The topology is known better, before its first tick."""
+        with self.lock:
+            self.about, self.names = about, about.allocated
+            self.layout = laid_out(about.kinds, about.edges)
+        self.tell()
+
     def begin(self, began_s: float) -> None:
         """Times count from this time of day."""
         self.about = replace(self.about, began_s=began_s)
 
     def add(self, tick: Tick, model: Callable[[], Model | str] | None = None) -> None:
-        """One more tick."""
+        """One more tick. Its time goes on from the last one, also where a clock was set back."""
         with self.lock:
+            tick = self._later(tick)
             self._mark(tick)
             self._list(tick)
             if not tick.urgent:
@@ -134,6 +145,15 @@ class Board:
         for heard in list(self.listeners):
             heard()
 
+    def _later(self, tick: Tick) -> Tick:
+        time_s, last = tick.time_s + self.late_s, self.last
+        if last is not None and time_s < last.time_s:
+            back_s = last.time_s + tick.interval_s - time_s
+            self.late_s, time_s = self.late_s + back_s, time_s + back_s
+            if self.about.began_s is not None:  # so that times of day from now on are right
+                self.about = replace(self.about, began_s=self.about.began_s - back_s)
+        return replace(tick, time_s=time_s) if self.late_s else tick
+
     def _mark(self, tick: Tick) -> None:
         decision, last = tick.decision, self.last
         if decision.applied:
@@ -147,7 +167,8 @@ class Board:
         if tick.commits > last.commits:
             self._note(tick, "commit", f"commit {tick.commits}")
         if tick.target_s != last.target_s:
-            self._note(tick, "target", "another target")
+            target = "none" if tick.target_s is None else format_duration(tick.target_s)
+            self._note(tick, "target", f"another target: {target}")
 
     def _note(self, tick: Tick, kind: str, told: str) -> None:
         self.by_kind[kind].append(Mark(tick.time_s, kind, told, tick.number))
@@ -183,6 +204,10 @@ class Board:
 
 
 def _same(now: Decision, before: Decision) -> bool:
-    """Whether both change nothing, in the same way or because all is well."""
-    alike = now.action == before.action or {now.action, before.action} <= _QUIET
-    return alike and not now.acts and not before.acts
+    """Whether both change nothing, in the same way or because all is well, or both are the same
+    advice."""
+    if now.applied or before.applied or now.acts != before.acts:
+        return False
+    if now.acts:
+        return (now.action, now.allocation) == (before.action, before.allocation)
+    return now.action == before.action or {now.action, before.action} <= _QUIET

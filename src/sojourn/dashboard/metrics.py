@@ -63,7 +63,7 @@ class BoardCollector:
                 last.relocations if last else 0,
                 "Starts anew that no failure made, such as on other machines.",
             ),
-            "commits": (last.commits if last else 0, "Commits."),
+            "commits": (last.commits if last else 0, "Commits, with those before the start."),
         }
         for key, (value, told) in sums.items():
             metric = CounterMetricFamily(f"sojourn_{key}", told, labels=_TOPOLOGY)
@@ -133,7 +133,7 @@ class BoardCollector:
             ),
             (
                 "processors_needed",
-                "Processors that the target takes, whether or not there are that many.",
+                "Processors that the last decision found to be needed.",
                 tick.decision.needed,
             ),
         )

@@ -193,7 +193,8 @@ def summary(board: Board) -> Iterator[str]:
         yield f"Tuples took {told(totals.sojourn_s / totals.trees)} on average."
     planned = f"; relocations: {tick.relocations}" if tick.relocations else ""
     yield (
-        f"Changes: {totals.changes}; restarts: {tick.restarts}{planned}; commits: {tick.commits}."
+        f"Changes: {totals.changes}; restarts: {tick.restarts}{planned}; "
+        f"last commit: {tick.commits or 'none'}."
     )
 
 

@@ -131,7 +131,9 @@ def vertex(of: Vertex) -> dict[str, Any]:
         "share": short(of.share),
         "sent": {name: short(rate) for name, rate in of.sent.items()},
         "executors": [asdict(part) for part in of.parts],
-        "shards": dict(sorted(of.shards.items(), key=lambda one: -one[1])[:32]),
+        "shards": None
+        if of.shards is None
+        else dict(sorted(of.shards.items(), key=lambda one: -one[1])[:32]),
     }
 
 

@@ -57,7 +57,7 @@ class Part:
 class Vertex:
     """An operator, source or sink in an interval. `rate` is what came per second. `share` is its
     part of the sojourn, `sent` how many tuples went over each edge per second. `shards` are the
-    busiest, with the tuples that came for each."""
+    busiest, with the tuples that came for each; None without a key."""
 
     processors: int
     wanted: int
@@ -75,7 +75,7 @@ class Vertex:
     service_scv: float | None = None
     sent: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
-    shards: Mapping[int, int] = field(default_factory=dict)
+    shards: Mapping[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ class Decision:
 class Tick:
     """One turn of control. `sojourn` is that of the interval, `value_s` what the target applies to
     and `estimate_s` what the model has for that. An `urgent` tick ends no interval. `restarts`
-    after failures, `relocations` and `commits` are sums since the start."""
+    after failures and `relocations` are sums since the start, `commits` is the number of the last
+    commit, which goes on from the checkpoint."""
 
     number: int
     time_s: float  # since the start

@@ -5,9 +5,10 @@ librdkafka retries by itself, forever. So whoever waits asks here how long it ha
 and gives up with one message once that is longer than the limit. Settings may be secret: neither
 `repr` nor a message shows their values."""
 
+import math
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ _OURS = {
     "enable.auto.offset.store": "positions in the checkpoint",
     "enable.partition.eof": "positions in the checkpoint",
     "error_cb": "timeout=",
+    "allow.auto.create.topics": "topics, which must exist",
 }
 _QUICK = {
     "reconnect.backoff.ms": 50,
@@ -110,7 +112,11 @@ class Cluster:
         self, kind: Any, tuned: dict[str, Any], held: dict[str, Any], trouble: "Trouble"
     ) -> Any:
         """A client. The user's options change how it is tuned, not what must hold."""
-        own = {"bootstrap.servers": self.servers, "error_cb": trouble.told}
+        own = {
+            "bootstrap.servers": self.servers,
+            "error_cb": trouble.told,
+            "allow.auto.create.topics": False,  # a misspelt one would be made where brokers let us
+        }
         try:
             return kind({**_QUICK, **tuned, **self.options, **held, **own})
         except confluent().KafkaException as error:
@@ -222,9 +228,21 @@ def partitions(
         time.sleep(0.1)
 
 
-def limits(cluster: Cluster, topic: str, trouble: Trouble) -> tuple[int, int]:
-    """The size in bytes of the largest batch that a topic takes, as far as we may know it, and the
-    number of its partitions. The topic must exist."""
+@dataclass(frozen=True)
+class Limits:
+    """What a topic takes, as far as we may know it: the size in bytes of its largest batch, how
+    many partitions it has, whether each message needs a key, and how far a message's own time may
+    be in the past and in the future."""
+
+    size: int
+    partitions: int
+    keys: bool = False
+    before_s: float = math.inf
+    after_s: float = math.inf
+
+
+def limits(cluster: Cluster, topic: str, trouble: Trouble) -> Limits:
+    """What a topic takes. It must exist."""
     admin = confluent().admin
     client = cluster.admin(trouble)  # which must live until the answer is there
     count = len(partitions(cluster, client, topic, trouble))
@@ -233,13 +251,44 @@ def limits(cluster: Cluster, topic: str, trouble: Trouble) -> tuple[int, int]:
         try:
             found = client.describe_configs([asked])[asked].result(ASK_S)
             trouble.over()
-            most = int(found["max.message.bytes"].value)
-            return min(_MOST_BYTES, max(_LEAST_BYTES, most)), count
+            return _limits({name: one.value for name, one in found.items()}, count)
         except (confluent().KafkaException, TimeoutError) as error:
             if is_forbidden(error):
-                return _USUAL_BYTES, count  # not everybody may ask
+                return Limits(_USUAL_BYTES, count)  # not everybody may ask
             trouble.met(reason(error))
             time.sleep(_PAUSE_S)
+
+
+def _limits(settings: Mapping[str, str], partitions: int) -> Limits:
+    """By a topic's settings."""
+    most = int(settings["max.message.bytes"])
+    keys = "compact" in settings.get("cleanup.policy", "")
+    size = min(_MOST_BYTES, max(_LEAST_BYTES, most))
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return Limits(size, partitions, keys)  # whatever a message says of its time
+    before_s, after_s = (
+        float(settings.get(f"message.timestamp.{side}.max.ms", math.inf)) / 1000
+        for side in ("before", "after")
+    )
+    return Limits(size, partitions, keys, before_s, after_s)
+
+
+def lacking(
+    client: "Consumer | Producer",
+    topic: str,
+    trouble: Trouble,
+    wanted: Iterable[int] | None = None,
+    wait_s: float = ASK_S,
+) -> str | None:
+    """What is to be said of the partitions that are wanted, all unless they are named, and that
+    have no leader: nothing if each has one. None if nobody answers now."""
+    found = metadata(client, topic, trouble, wait_s)
+    known = found.topics.get(topic) if found is not None else None
+    if known is None:
+        return None
+    led = {number for number, one in known.partitions.items() if one.error is None}
+    missing = sorted(set(known.partitions if wanted is None else wanted) - led)
+    return f"topic {topic!r} lacks partition {', '.join(map(str, missing))}" if missing else ""
 
 
 def reason(error: Exception) -> str:

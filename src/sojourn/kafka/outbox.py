@@ -4,10 +4,14 @@ commit is recorded, the driver sends the files in transactions that also say whi
 No transaction can be resumed by another process, so what was sent is asked for after a restart: the
 marker is an offset in a consumer group of the sink's own. A new producer with the same
 transactional id first ends what its predecessor left open, and the predecessor can send no more.
+The marker names the process that wrote it, so that a commit of the same number that another run has
+sent is not taken for ours.
 
 Kafka forgets a marker that nobody writes for a week. So it is written once a day though nothing is
-sent, and a file says that there has been one: if Kafka knows none then, it has forgotten."""
+sent, and a file says which commit was sent last, or was about to be: if Kafka knows no marker when
+that is to be sent again, it may have forgotten it."""
 
+import secrets
 import struct
 import threading
 import time
@@ -19,7 +23,7 @@ import msgspec
 
 from sojourn import durable
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.kafka.client import Clock, Cluster, Trouble, confluent, limits
+from sojourn.kafka.client import Clock, Cluster, Trouble, confluent, lacking, limits
 from sojourn.kafka.message import Record, produced
 
 if TYPE_CHECKING:
@@ -58,7 +62,7 @@ def unpack(path: Path) -> Iterator[tuple[int, Record]]:
 
 class Outbox:
     """What the driver sends for one sink. `name` is that of its transactions and of its group;
-    `room` is where it notes that there has been a marker."""
+    `room` is where it notes what it is about to send."""
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class Outbox:
         self.cluster, self.topic, self.name, self.room = cluster, topic, name, room
         self.clock = clock
         self.trouble = Trouble(cluster)
+        self.token = secrets.token_hex(4)
         self.producer: Producer | None = None
         self.limit: int | None = None
         self.refused = ""
@@ -84,17 +89,15 @@ class Outbox:
         sent before. Without files, only keep the marker."""
         if not files and self.kept_s is not None and self.clock() < self.kept_s + KEEP_S:
             return
-        tried = False
         while True:
             try:
                 if self.producer is None:
                     self._open()
-                    self._check_age(commit, again or tried)
+                    self._check_age(commit, again or self.by == self.token)
                 self._publish(files, commit, again)
                 break
             except confluent().KafkaException as error:
                 self.producer = None  # the next one finds out what was sent
-                tried = True
                 self._failed(error.args[0], commit)
         self.trouble.over()
         for path in files:
@@ -126,7 +129,7 @@ class Outbox:
     def _open(self) -> None:
         """A producer that has ended the transactions of all before it, and what these have sent."""
         if self.limit is None:
-            self.limit, _ = limits(self.cluster, self.topic, self.trouble)
+            self.limit = limits(self.cluster, self.topic, self.trouble).size
         self.refused = ""
         producer = self.cluster.producer(
             self.trouble,
@@ -146,7 +149,8 @@ class Outbox:
             raise confluent().KafkaException(found.error)
         self.known = found.offset >= 0
         self.done = max(0, found.offset)  # the last commit that was sent as a whole
-        number, _, count = (found.metadata or "").partition(":")
+        self.by, _, part = (found.metadata or "").rpartition(" ")
+        number, _, count = part.partition(":")
         self.begun = (int(number), int(count)) if count else (0, 0)  # and one in part
         self.producer = producer
 
@@ -168,30 +172,38 @@ class Outbox:
             self._mark(self.done if self.known else commit)
             return
         missing = [path for path in files if not path.exists()]
-        away = [path for path in missing if not (again and not self.known and path.parent.is_dir())]
+        unsure = again and not self.known and self._noted() == commit
+        away = [path for path in missing if not (unsure and path.parent.is_dir())]
         if away:
             raise InputError(
                 f"topic {self.topic!r}: results cannot be sent, because {away[0]} is missing; "
                 "all machines, including the driver's, must see the checkpoint"
             )
-        begun = self.room / BEGUN
-        left = [path for path in files if path not in missing]
+        left = files
         if not self.known:
-            if again and begun.exists():
+            if unsure:
                 if not missing:
                     folders = ", ".join(sorted({str(path.parent) for path in files}))
                     raise TopologyFailed(
                         f"topic {self.topic!r}: it is not known whether the results of commit "
                         f"{commit} were sent, because the offsets of group {self.name} have "
                         f"expired; look whether those in {folders} are in the topic; "
-                        f"delete these files if they are, or {begun} if they are not, and start "
-                        "again"
+                        f"delete these files if they are, or {self.room / BEGUN} if they are not, "
+                        "and start again"
                     )
                 left = []  # the first file is removed when all are sent
             self._mark(commit - 1)
-        if not begun.exists():
-            durable.write(durable.private_directory(self.room) / BEGUN, b"")
+        note = durable.private_directory(self.room) / BEGUN
+        durable.write(note, f"{commit} {self.topic}".encode())
         self._send(left, commit, self.begun[1] if self.begun[0] == commit else 0)
+
+    def _noted(self) -> int:
+        """The commit that was to be sent last to this topic, as far as there is a note; else 0."""
+        try:
+            number, _, topic = (self.room / BEGUN).read_text(encoding="utf-8").partition(" ")
+        except FileNotFoundError:
+            return 0
+        return int(number) if topic == self.topic else 0
 
     def _mark(self, done: int) -> None:
         """Write the marker, and nothing else."""
@@ -234,7 +246,7 @@ class Outbox:
     def _commit(self, done: int, metadata: str = "") -> None:
         """Commit a transaction, with what was sent by its end."""
         assert self.producer is not None
-        marker = self._marker(done, metadata)
+        marker = self._marker(done, f"{self.token} {metadata}")
         self._flush(self.producer)
         ask_s = min(_ASK_S, self.cluster.timeout_s)
         send = self.producer.send_offsets_to_transaction
@@ -242,6 +254,7 @@ class Outbox:
         self.producer.commit_transaction(_ASK_S)
         self.known, self.done = True, done
         self.kept_s = self.clock()
+        self.trouble.over()
 
     def _flush(self, producer: "Producer") -> None:
         """Wait until all is in the topic, for as long as it gets less."""
@@ -251,6 +264,7 @@ class Outbox:
             if left < least:
                 least, since_s = left, now
             elif now - since_s > _ASK_S:
+                self.trouble.why = lacking(producer, self.topic, self.trouble) or self.trouble.why
                 raise _timed_out()
 
     def _marker(self, done: int, metadata: str = "") -> Any:

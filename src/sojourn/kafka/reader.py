@@ -130,15 +130,11 @@ class Reading:
         if now < self.looked_s + (_LOOK_S if self.trouble.since_s is None else _PROBE_S):
             return
         self.looked_s = now
-        found = client.metadata(self.consumer, self.topic, self.trouble, _PROBE_S)
-        known = found.topics.get(self.topic) if found is not None else None
-        if known is not None:
-            there = {n for n, one in known.partitions.items() if one.error is None}
-            if set(self.at) <= there:
-                self.trouble.over()
-            else:
-                missing = ", ".join(map(str, sorted(set(self.at) - there)))
-                self.trouble.met(f"topic {self.topic!r} lacks partition {missing}")
+        lack = client.lacking(self.consumer, self.topic, self.trouble, self.at, _PROBE_S)
+        if lack:
+            self.trouble.met(lack)
+        elif lack is not None:
+            self.trouble.over()
 
     def _failed(self, message: Any) -> tuple[Any, ...] | None:
         """What to yield for an error in place of a message. Raises what cannot pass."""
@@ -165,7 +161,8 @@ class Reading:
 
     def _jump(self, number: int) -> tuple[Any, ...] | None:
         """The offset to go on from is not there: go to what is there. What was missed counts as a
-        message that cannot be read."""
+        message that cannot be read. Beyond the end, nothing is read a second time: that is where
+        brokers have lost what we had read, or where the topic was made anew."""
         try:
             low, high = self.consumer.get_watermark_offsets(self._place(number), timeout=_PROBE_S)
         except confluent().KafkaException as error:
@@ -173,17 +170,19 @@ class Reading:
             self._again(number)
             return None
         at = self.at[number] or 0
+        self.at[number] = there = min(max(at, low), high)
         missed = f"; {low - at} messages are missing" if at < low else ""
-        self.at[number] = low
+        if at > high:
+            missed = "; the topic has lost messages or was made anew, and is read from its end on"
         self._again(number)
         return (
             self.unreadable(
                 f"topic {self.topic!r}, partition {number}, offset {at}",
-                f"it is not there: the partition has offsets {low} to {high - 1}{missed}; on_error "
-                "other than 'fail' goes on with what is there",
+                f"it is not there: the partition has offsets {low} to {high - 1}{missed}; "
+                "on_error other than 'fail' goes on with what is there",
             ),
             str(number),
-            low,
+            there,
         )
 
     def _again(self, number: int) -> None:

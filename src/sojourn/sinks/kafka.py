@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sojourn.durable import private_directory, sync
 from sojourn.errors import InputError, TopologyFailed
-from sojourn.kafka.client import Cluster, Trouble, confluent, limits
+from sojourn.kafka.client import Cluster, Limits, Trouble, confluent, lacking, limits
 from sojourn.kafka.message import Record, produced
 from sojourn.kafka.outbox import BEGUN, OF_VALUES, Outbox, pack
 from sojourn.sinks.sink import Sink, Staged, publish
@@ -26,6 +26,7 @@ _ROOM_BYTES = 120  # what Kafka adds to a message that is alone in its batch
 _WAIT_S = 0.1
 _LOOK = 64  # messages between two looks at what the library has to say
 _ASK_S = 5.0
+_MOST_S = 540.0  # that a commit may wait for what was sent
 
 
 class Outgoing(Sink[Any]):
@@ -46,8 +47,13 @@ class Outgoing(Sink[Any]):
             )
         self.cluster, self.topic, self.record, self.key = cluster, topic, record, key
         self.delivery = delivery
+        if delivery == "at_least_once" and cluster.timeout_s > _MOST_S:
+            raise InputError(
+                f"kafka sink {topic!r}: timeout must be at most 9min where delivery is "
+                f"'at_least_once', as a commit waits for what was sent; got {cluster.timeout_s:g} s"
+            )
         self.mark = f"kafka topic {topic}"
-        self.limit = self.partitions = 0
+        self.limits: Limits
         self.asked_s = 0.0
         self.to: _Aside | _Straight
         self.outbox: Outbox | None = None
@@ -58,34 +64,56 @@ class Outgoing(Sink[Any]):
         if self.delivery == "exactly_once":
             self.to = _Aside(private_directory(self.room / str(part)), epoch, self.mark)
         else:
-            self.to = _Straight(self.cluster, self.topic, self.limit)
+            self.to = _Straight(self.cluster, self.topic, self.limits.size)
 
     def write(self, value: Any) -> None:
         record = self.record(value)
         size = len(record.value or b"") + len(record.key or b"") + _ROOM_BYTES
         if record.headers:
             size += sum(len(name.encode()) + len(held or b"") + 10 for name, held in record.headers)
-        if size > self.limit:
+        limits = self.limits
+        if size > limits.size:
             raise ValueError(
-                f"topic {self.topic!r} takes messages of at most {self.limit} bytes, with "
+                f"topic {self.topic!r} takes messages of at most {limits.size} bytes, with "
                 f"{_ROOM_BYTES} for Kafka itself; got {size - _ROOM_BYTES}; raise the topic's "
                 "max.message.bytes"
             )
         if record.partition is not None:
             self._check_partition(record.partition)
+        if limits.keys and record.key is None:
+            raise ValueError(
+                f"topic {self.topic!r} keeps the last message of each key, and takes none without "
+                "a key; give key=, or a Record with a key"
+            )
+        if record.time_s is not None:
+            self._check_time(record.time_s)
         self.to.write(record)
 
     def _ask(self) -> None:
         self.asked_s = time.monotonic()
-        self.limit, self.partitions = limits(self.cluster, self.topic, Trouble(self.cluster))
+        self.limits = limits(self.cluster, self.topic, Trouble(self.cluster))
+
+    def _check_time(self, time_s: float) -> None:
+        """Refuse one that is too far in the past or the future."""
+        ahead_s, limits = time_s - time.time(), self.limits
+        for side, by_s, most_s in (
+            ("after", ahead_s, limits.after_s),
+            ("before", -ahead_s, limits.before_s),
+        ):
+            if by_s > most_s:
+                raise ValueError(
+                    f"topic {self.topic!r} takes messages of at most {most_s:g} s {side} now; got "
+                    f"a Record with time_s {time_s!r}, which is {by_s:.0f} s; correct write=, or "
+                    f"raise the topic's message.timestamp.{side}.max.ms"
+                )
 
     def _check_partition(self, partition: int) -> None:
         """Refuse one that there is not. It may have been added since we asked."""
-        if partition >= self.partitions and time.monotonic() >= self.asked_s + _ASK_S:
+        if partition >= self.limits.partitions and time.monotonic() >= self.asked_s + _ASK_S:
             self._ask()
-        if partition >= self.partitions:
+        if partition >= (count := self.limits.partitions):
             raise ValueError(
-                f"topic {self.topic!r} has partitions 0 to {self.partitions - 1}; got a Record "
+                f"topic {self.topic!r} has partitions 0 to {count - 1}; got a Record "
                 f"with partition {partition}; correct write=, or add partitions"
             )
 
@@ -161,7 +189,8 @@ def _private(path: str, flags: int) -> int:
 class _Interval:
     """The messages between two cuts."""
 
-    def __init__(self) -> None:
+    def __init__(self, trouble: Trouble) -> None:
+        self.trouble = trouble
         self.lock = threading.Lock()  # the library calls back in whichever thread asks it to
         self.sent = self.done = 0
         self.refused: Any = None  # the error of a message
@@ -170,6 +199,8 @@ class _Interval:
         with self.lock:
             self.done += 1
             self.refused = error or self.refused
+        if error is None:
+            self.trouble.over()
 
 
 class _Straight:
@@ -182,7 +213,7 @@ class _Straight:
         self.producer: Producer = cluster.producer(
             self.trouble, message_max_bytes=limit, message_timeout_ms=limit_ms
         )
-        self.interval = _Interval()
+        self.interval = _Interval(self.trouble)
         self.calls = 0
 
     def write(self, record: Record) -> None:
@@ -206,7 +237,7 @@ class _Straight:
         interval.sent += 1
 
     def cut(self) -> Callable[[], Staged]:
-        interval, self.interval = self.interval, _Interval()
+        interval, self.interval = self.interval, _Interval(self.trouble)
 
         def stage() -> Staged:
             while interval.done < interval.sent:
@@ -228,7 +259,8 @@ class _Straight:
         """What an error means of which no value is to blame."""
         told = self.cluster.safe(error.str())
         if error.name() in ("_MSG_TIMED_OUT", "REQUEST_TIMED_OUT"):
-            self.trouble.why = self.trouble.why or told
+            lack = lacking(self.producer, self.topic, self.trouble)
+            self.trouble.why = lack or self.trouble.why or told
             return self.trouble.gave_up(self.cluster.timeout_s)
         remedy = "start again, which goes on after the last commit"
         if error.name() in OF_VALUES or "AUTHORIZATION" in error.name():

@@ -44,6 +44,11 @@ class Follower:
         self.first_s: float | None = None
         self.past: deque[Measure] = deque(maxlen=_KEPT)
 
+    def know(self, shape: Shape) -> None:
+        """The shape as control has it, which also knows the processes that read sources."""
+        self.shape = shape
+        self.board.know(about_of(shape, self.board.about.source))
+
     def __call__(self, record: Record) -> None:
         if self.first_s is None:
             self.first_s = record.time_s - record.settings.interval_s
@@ -110,18 +115,18 @@ def _vertex(sample: Sample, share: float | None) -> shown.Vertex:
         busy=sample.busy,
         rate=sample.arrival_rate,
         service_s=sample.service_s,
-        queue=sample.queue,
+        queue=sample.queue + sum((sample.backlog or {}).values()),
         arrivals=sample.arrivals,
         served=sample.served,
         dropped=sample.dropped,
         shed=sample.shed,
-        lag_s=sample.lag_s,
+        lag_s=sample.lag_s if sample.backlog is None else sample.behind_s,
         share=share,
         arrival_scv=sample.arrival_scv,
         service_scv=sample.service_scv,
         sent={name: count / interval_s for name, count in sample.emitted.items()},
         parts=tuple(_part(part) for part in sample.parts),
-        shards=sample.shards or {},
+        shards=sample.shards,
     )
 
 

@@ -1,7 +1,8 @@
-"""The scheduler of DRS (ToN 2017, §IV-B) to the letter. The smoothed sojourn decides: above T_max
-processors are added, below T_min removed, else they are placed better. T_ra lies between any two
-changes. There is nothing beyond that: no headroom, no doubt about measurements, no judging
-of changes. A baseline for what `drs` adds.
+"""The scheduler of DRS (ToN 2017, §IV-B). The smoothed sojourn decides: above T_max processors are
+added, below T_min removed, else they are placed better. T_ra lies between any two changes. There is
+nothing beyond that: no headroom, no doubt about measurements, no judging of changes. A
+baseline for what `drs` adds. What it decides by is ours: the network is weighed by critical paths,
+where eq. 4 adds up all branches, and rates from before a sure change are forgotten.
 
 Where more machines are needed and may still come, nothing is changed until there is room for all
 that is asked for: a part of a change would count as one, and T_ra would put off the rest.

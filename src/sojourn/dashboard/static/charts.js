@@ -232,7 +232,7 @@ export class Charts {
     if (last < 0) return;
     const say = (id, words) => document.querySelector(`#${id} .chart`).setAttribute("aria-label", words);
     say("sojourn", `Sojourn over time. Last: mean ${duration(history.mean[last])}, p95 ${duration(history.p95[last])}, p99 ${duration(history.p99[last])}, target ${duration(history.target[last])}.`);
-    say("processors", `Processors over time. Last: ${this.names.map((name) => `${name} ${history.processors[name][last]}`).join(", ")}.`);
+    say("processors", `Processors over time. Last: ${this.names.map((name) => `${name} ${number(history.processors[name][last])}`).join(", ")}.`);
     say("load", `Load over time. Last: ${rate(history.load[last])}.`);
   }
 

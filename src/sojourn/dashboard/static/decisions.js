@@ -36,8 +36,11 @@ export class Decisions {
   add(entries, said) {
     for (const entry of [...entries].reverse()) {
       const known = this.entries[0];
-      if (known && key(known) === key(entry)) this.entries[0] = entry;
-      else this.entries.unshift(entry);
+      if (known && key(known) === key(entry)) {
+        this.entries[0] = entry;
+        continue;
+      }
+      this.entries.unshift(entry);
       if (entry.acts) said(`${entry.action}: ${entry.reason}`);
     }
     this.entries.length = Math.min(this.entries.length, KEPT);
@@ -126,8 +129,9 @@ export class Decisions {
   }
 }
 
-// Those that change nothing are one entry as long as nothing else happens, whatever they are called.
-const key = (entry) => (entry.acts ? `at ${entry.number}` : `since ${entry.since}`);
+// Those that change nothing are one entry as long as nothing else happens, whatever they are called,
+// and so is advice as long as it stays the same.
+const key = (entry) => (entry.applied ? `at ${entry.number}` : `since ${entry.since}`);
 
 function table(tick, entry, allocated) {
   const heads = ["", "k", "λ /s", "μ /s", "busy", "queue"];

@@ -74,7 +74,7 @@ export class Executors {
     this.title.hidden = this.bars.hidden = !loads.length;
     this.busiest.hidden = !vertex;
     if (!loads.length) {
-      this.busiest.textContent = "It has no key, so any processor takes any tuple.";
+      this.busiest.textContent = vertex?.shards ? "No tuples came for its shards in the last interval." : "It has no key, so any processor takes any tuple.";
       return;
     }
     const [most] = loads;

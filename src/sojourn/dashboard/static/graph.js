@@ -78,7 +78,7 @@ export class Graph {
     for (const [name, part] of this.vertices) {
       const vertex = latest.vertices[name];
       if (vertex) this.show(name, part, vertex, latest.wanted[name]);
-      else part.left1.textContent = "not there";
+      else this.clear(name, part);
     }
     const most = Math.max(1e-9, ...Object.values(latest.vertices).flatMap((one) => Object.values(one.sent)));
     for (const { edge, path, label } of this.edges) {
@@ -86,6 +86,14 @@ export class Graph {
       label.textContent = sent === undefined ? "" : rate(sent);
       path.setAttribute("stroke-width", (1.2 + 3.2 * Math.sqrt((sent || 0) / most)).toFixed(1));
     }
+  }
+
+  // Nothing is known of one that is away, such as during a restart.
+  clear(name, part) {
+    for (const key of ["count", "right1", "left2", "right2"]) part[key].textContent = "";
+    part.left1.textContent = "not there";
+    part.fill.setAttribute("width", 0);
+    part.group.setAttribute("aria-label", `${part.kind} ${name}: not there`);
   }
 
   show(name, part, vertex, wanted) {
@@ -105,8 +113,8 @@ export class Graph {
       if (vertex.share !== null) words.push(`${percent(vertex.share)} of the sojourn`);
     } else if (part.kind === "source") {
       part.left1.textContent = `${rate(vertex.rate)}`;
-      part.left2.textContent = vertex.lag > 0.05 ? `${duration(vertex.lag)} behind` : "on time";
-      part.right2.textContent = "source";
+      part.left2.textContent = vertex.lag === null ? "" : vertex.lag > 0.05 ? `${duration(vertex.lag)} behind` : "on time";
+      part.right2.textContent = vertex.queue ? `${number(vertex.queue)} waiting` : "source";
     } else {
       part.left1.textContent = `${rate(vertex.rate)}`;
       part.left2.textContent = vertex.queue ? `${number(vertex.queue)} waiting` : "";

@@ -135,7 +135,7 @@ function tiles() {
       `${now.history.busy.at(-1) === null ? "" : `${percent(now.history.busy.at(-1))} busy`}`,
       now.history.busy.at(-1) === null ? null : { share: now.history.busy.at(-1), tone: tone(now.history.busy.at(-1)) }),
     tile(topology.source === "profile" ? "Carried" : "Load", number(latest.load), " /s", forecast ? `${rate(forecast.rate)} expected in ${duration(forecast.horizon)}` : ""),
-    tile("Changes", number(status.changes), "", [plural(status.restarts, "restart"), ...(status.relocations ? [plural(status.relocations, "relocation")] : []), plural(status.commits, "commit")].join(", ")),
+    tile("Changes", number(status.changes), "", [plural(status.restarts, "restart"), ...(status.relocations ? [plural(status.relocations, "relocation")] : []), status.commits ? `commit ${number(status.commits)}` : "no commit yet"].join(", ")),
   );
 }
 

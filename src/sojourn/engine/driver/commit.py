@@ -36,8 +36,10 @@ class Committer:
         self.published = last_published(checkpoint)
 
     def begin(self) -> None:
-        """Prepare a start: finish what the last commit left unfinished, and remove what was begun
-        after it."""
+        """Prepare a start: note where sources with splits begin, finish what the last commit left
+        unfinished, and remove what was begun after it."""
+        if self.record.splits and self.record != last_record(self.checkpoint):
+            self._write(self.record)  # a later start must not ask again where the end is
         if self.published != self.record.number:
             self._publish(again=True)
         sweep(self.checkpoint, self.record)
@@ -83,8 +85,7 @@ class Committer:
         for sink in self.sinks.values():
             sink.retire()
 
-    def _make_durable(self, record: Record) -> None:
-        before = self.record.files
+    def _write(self, record: Record) -> None:
         try:
             write_record(self.checkpoint, record)
         except OSError as error:
@@ -92,6 +93,10 @@ class Committer:
             if full is None:
                 raise
             raise TopologyFailed(f"checkpoint {self.checkpoint}: {full}") from error
+
+    def _make_durable(self, record: Record) -> None:
+        before = self.record.files
+        self._write(record)
         self.record = record
         self._publish()
         drop(self.checkpoint, before - record.files)
