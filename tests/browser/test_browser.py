@@ -87,7 +87,7 @@ def test_ticks_changes_and_restarts_are_seen_as_they_come(opened: Opened) -> Non
         expect(page.locator('g[data-name="check"]')).to_contain_text("not there")
         b.add(tick(8, restarts=1, relocations=1))
         expect(page.locator('.marks button[data-kind="relocation"]')).to_have_count(1)
-        expect(page.locator("#tiles")).to_contain_text("1 restart, 1 relocation, 1 commit")
+        expect(page.locator("#tiles")).to_contain_text("1 restart, 1 relocation, commit 1")
         page.locator(".decisions summary").first.click()
         expect(page.locator(".decisions table").first).to_contain_text("price")
         b.end()

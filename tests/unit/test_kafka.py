@@ -433,7 +433,7 @@ def test_an_outbox_that_is_not_told_its_marker_asks_again(
     monkeypatch.setattr(Cluster, "producer", lambda *_, **__: producer)
     monkeypatch.setattr(outbox, "limits", lambda *_: Limits(1000, 1))
     monkeypatch.setattr("time.sleep", lambda _s: None)
-    (tmp_path / outbox.BEGUN).write_text("3 orders", encoding="utf-8")
+    (tmp_path / outbox.BEGUN).write_text("3", encoding="ascii")
     staged = tmp_path / "staged"
     staged.touch()
     outbox.Outbox(CLUSTER, "orders", "name", tmp_path).publish([staged], 3, again=True)

@@ -194,16 +194,13 @@ class Outbox:
                 left = []  # the first file is removed when all are sent
             self._mark(commit - 1)
         note = durable.private_directory(self.room) / BEGUN
-        durable.write(note, f"{commit} {self.topic}".encode())
+        durable.write(note, str(commit).encode("ascii"))
         self._send(left, commit, self.begun[1] if self.begun[0] == commit else 0)
 
     def _noted(self) -> int:
-        """The commit that was to be sent last to this topic, as far as there is a note; else 0."""
-        try:
-            number, _, topic = (self.room / BEGUN).read_text(encoding="utf-8").partition(" ")
-        except FileNotFoundError:
-            return 0
-        return int(number) if topic == self.topic else 0
+        """The commit that was to be sent last, if there is a note; else 0."""
+        note = self.room / BEGUN
+        return int(note.read_text(encoding="ascii")) if note.exists() else 0
 
     def _mark(self, done: int) -> None:
         """Write the marker, and nothing else."""

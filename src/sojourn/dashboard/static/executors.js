@@ -43,7 +43,7 @@ export class Executors {
       return;
     }
     if (!this.chosen) {
-      const best = Object.keys(latest.vertices).find((name) => latest.vertices[name].executors.length || Object.keys(latest.vertices[name].shards).length);
+      const best = Object.keys(latest.vertices).find((name) => latest.vertices[name].executors.length || Object.keys(latest.vertices[name].shards ?? {}).length);
       if (best && best in latest.wanted) this.select.value = best;
       this.chosen = Boolean(best);
     }
