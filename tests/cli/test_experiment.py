@@ -33,7 +33,6 @@ NAMES = (
 SURE = {  # claims of which a short simulated run is enough to see that they hold
     "drs_fig9": ("with drs, the same burst leads to two re-allocations with w = 3",),
     "drs_fig10": (
-        "M/M/k prefers (3:3:1), and GI/G/k suggests (2:4:1) (frame rates",
         "(2:4:1) is the measured best (frame rates",
         "in most cases, both models suggest",
     ),
