@@ -1,5 +1,6 @@
 """Java's archive of classes: which options a Java machine gets."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,20 @@ def test_another_java_has_its_own(java: Path, tmp_path: Path) -> None:
         written(write).write_bytes(WHOLE)
     archive.class_options(java, tmp_path / "cache")
     assert len(list((tmp_path / "cache" / "classes").iterdir())) == archive.KEPT
+
+
+def test_the_one_in_use_is_the_last_to_be_removed(java: Path, tmp_path: Path) -> None:
+    cache, mine = tmp_path / "cache", (java / "release").read_bytes()
+    written(archive.class_options(java, cache)[0]).write_bytes(WHOLE)
+    for version in range(30, 36):
+        (java / "release").write_bytes(mine)
+        _, use = archive.class_options(java, cache)
+        os.utime(written(use), (version * 1e6, version * 1e6))  # long ago
+        archive.class_options(java, cache)
+        (java / "release").write_text(f"VERSION={version}", encoding="ascii")
+        written(archive.class_options(java, cache)[0]).write_bytes(WHOLE)
+    (java / "release").write_bytes(mine)
+    assert archive.class_options(java, cache)[1] == use
 
 
 def test_without_javas_own_archive_there_is_none(java: Path, tmp_path: Path) -> None:

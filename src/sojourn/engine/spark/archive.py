@@ -49,6 +49,7 @@ def _options(folder: Path, key: str) -> tuple[str, str]:
             path.replace(folder / f"{path.name.partition('.')[0]}.jsa")
             _remove_old(folder)
     if archive.exists():
+        os.utime(archive)  # the one in use is the last to be removed
         return "", f'"-XX:SharedArchiveFile={archive}" {_QUIET}'
     fresh = folder / f"{key}.{secrets.token_hex(4)}.new"
     return f'"-XX:ArchiveClassesAtExit={fresh}" {_QUIET}', ""
