@@ -143,6 +143,8 @@ def project(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Projec
 
 def test_kept_results_stand_beside_each_other_and_make_the_page(project: Project) -> None:
     first = project.git("rev-parse", "HEAD")
+    (project.folder / "unfinished").mkdir()  # runs of others, which nothing is made with
+    (project.folder / "unfinished" / "drs_other.full.jsonl").touch()
     found = project.keep("--full")
     assert found["run"] == found["rule"] == {"commit": first, "changed": []}
     assert (found["seed"], found["length"], found["about"]) == (

@@ -52,9 +52,10 @@ def late(summary: Summary, after_s: float = 60.0) -> list[Happened]:
     return [change for change in summary.changes if change.at_s > after_s]
 
 
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    ("seed", "rate", "processors", "target_s"),
-    [(0, 40.0, (2, 3), 0.2), (1, 100.0, (4, 6), 0.2), (0, 400.0, (14, 21), 0.2)],
+    ("rate", "processors", "target_s"),
+    [(40.0, (2, 3), 0.2), (100.0, (4, 6), 0.2), (400.0, (14, 21), 0.2)],
 )
 def test_steady_load_changes_next_to_nothing_in_half_an_hour(
     seed: int, rate: float, processors: tuple[int, int], target_s: float
@@ -67,14 +68,15 @@ def test_steady_load_changes_next_to_nothing_in_half_an_hour(
     assert summary.within_target > 0.95 * summary.intervals
 
 
-@pytest.mark.parametrize(("seed", "scv", "most"), [(0, 2.0, 0), (1, 4.0, 4)])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("scv", "most"), [(2.0, 0), (4.0, 4)])
 def test_bursty_arrivals_change_little_in_half_an_hour(seed: int, scv: float, most: int) -> None:
     arrivals = SourceLoad(((1.0, 40.0),), Distribution("gamma", 1.0, scv))
     summary = pair(ORDERS, {"check": 3, "price": 4}, arrivals, seed, max_sojourn_s=0.2).run()
     assert len(late(summary, 120)) <= most
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_step_of_twice_the_load_is_answered_within_two_seconds(seed: int) -> None:
     arrivals = SourceLoad(((600.0, 40.0), (3000.0, 80.0)))
     simulation = pair(ORDERS, {"check": 2, "price": 3}, arrivals, seed, max_sojourn_s=0.2)

@@ -240,16 +240,19 @@ def ramp(seconds: int) -> tuple[tuple[float, float], ...]:
     return ((300.0, 40.0), *rise, (120.0, 400.0))
 
 
-def test_a_slope_adds_before_a_ramp_misses_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    followed = [r for seed in range(2) for r in run(ramp(120), seed)[1]]
+@pytest.mark.parametrize("seconds", [120, 300])
+def test_a_slope_adds_before_a_ramp_misses_the_target(
+    seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    followed = [r for seed in range(2) for r in run(ramp(seconds), seed)[1]]
     monkeypatch.setattr(forecasts, "slope_of", lambda _past: None)
-    without = [r for seed in range(2) for r in run(ramp(120), seed)[1]]
+    without = [r for seed in range(2) for r in run(ramp(seconds), seed)[1]]
     assert above(followed) <= 0.85 * above(without)
     assert mean_processors(followed) <= 1.05 * mean_processors(without)
     assert any("(its slope)" in r.decision.reason for r in followed if r.applied)
 
 
-@pytest.mark.parametrize("period_s", [5.0, 12.0])
+@pytest.mark.parametrize("period_s", [5.0, 7.0, 12.0])
 def test_a_square_wave_is_no_slope(period_s: float) -> None:
     steps = ((period_s, 40.0), (period_s, 80.0)) * int(300 / period_s)
     summary, records = run(steps)
