@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 _USED = ("src", "examples")
-_MADE = (":(exclude)results", ":(exclude)unfinished", ":(exclude)README.md")  # by runs; not what they are made with
+# What runs made, which is not what they are made with.
+_MADE = (":(exclude)results", ":(exclude)unfinished", ":(exclude)README.md")
 
 
 def origin(folder: Path, name: str) -> dict[str, Any]:
