@@ -366,3 +366,63 @@ def test_machines_of_a_standalone_cluster_come_and_go(tmp_path: Path) -> None:
     # Tuples wait if tasks of the query are on both.
     assert given.startswith(("gave back worker-0", "gave back worker-1"))
     check_counts(results(tmp_path / "out"), [str(n % 10) for n in range(1200)])
+
+
+PROVISION = """
+import json, sys, time
+sys.path[:0] = [{here!r}]
+from pathlib import Path
+import sojourn as sj
+from conftest import await_processors
+from test_promise import nap
+
+there, over = Path({directory!r}, "there"), Path({directory!r}, "over")
+
+
+def numbers():
+    number = 0
+    while not over.exists():
+        for _ in range(5 if there.exists() else 40):
+            yield number
+            number += 1
+        time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    t = sj.Topology("naps")
+    kept = t.operator("nap", nap, t.source("numbers", sj.sources.iterable(numbers)), shed_after=0.2)
+    t.sink("out", sj.sinks.jsonl({out!r}), kept)
+    settings = {{
+        **{{"policy": "provision", "provision.period": "5s", "measure.interval": "500ms"}},
+        **{{"machines.pool": "standalone", "machines.processors": 1, "machines.cores": 4}},
+        **{{"machines.most": 2, "commit": 1}},
+    }}
+    with sj.start(t, max_processors=2, settings=settings) as running:
+        await_processors(running, nap=2)
+        there.touch()
+        await_processors(running, nap=1)
+        over.touch()
+        assert running.await_idle(60)
+    said = [(one.before["nap"], one.after["nap"], one.reason) for one in running.summary.changes]
+    print(json.dumps(said), flush=True)
+"""
+
+
+def test_machines_come_and_go_by_rates_alone(tmp_path: Path) -> None:
+    """One machine is far too slow for what comes at first, and enough for what comes later."""
+    script = tmp_path / "driver.py"
+    script.write_text(
+        PROVISION.format(
+            here=str(Path(__file__).parent), directory=str(tmp_path), out=str(tmp_path / "out")
+        ),
+        encoding="utf-8",
+    )
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    changes = json.loads(ended.stdout.splitlines()[-1])
+    assert [(before, after) for before, after, _ in changes] == [(1, 2), (2, 1)], changes
+    assert "2 → 1 machines of 1 processors" in changes[1][2]
+    kept = results(tmp_path / "out")
+    assert len(set(kept)) == len(kept) > 0
