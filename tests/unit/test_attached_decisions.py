@@ -287,3 +287,67 @@ def test_a_batch_at_work_with_more_tasks_than_usual_may_have_as_many_executors()
     assert QUERY.of_tasks(2) is QUERY
     at_work = seen(1e5, batches=wide, at_least=True, why="a batch is at work")
     assert decided(at_work, Memory(), WISH).executors == 50
+
+
+def burst(rows: float, executors: int, time_s: float, **more: Any) -> Seen:
+    """Seen after a time without rows."""
+    asked = more.pop("asked", executors)
+    found = Seen(time_s, executors, 1, asked, None, "only one batch", batches=QUERY, **more)
+    return replace(found, burst=rows)
+
+
+def silent(executors: int, time_s: float) -> Seen:
+    return seen(0, executors, time_s)
+
+
+def test_rows_that_come_at_once_need_executors_though_they_have_no_rate() -> None:
+    need = next(n for n in range(1, 9) if QUERY.work_s(2000, n) <= 0.85 * 2.0)
+    assert need > 2
+    found = decided(burst(2000, 1, 0.0), Memory(), WISH)
+    assert found.executors == need
+    assert "2000 rows came at once" in found.why
+    assert decided(burst(2000, need, 0.0), Memory(), WISH).executors is None
+    assert decided(burst(2000, 8, 0.0), Memory(), WISH).executors is None  # none goes for that
+    at_work = decided(burst(2000, 1, 0.0, at_least=True), Memory(), WISH)
+    assert (at_work.executors, at_work.memory.low_most) == (need, need)
+    never = decided(burst(1e6, 1, 0.0), Memory(), WISH)
+    assert never.executors == 8
+    without = replace(WISH, max_latency_s=None)
+    assert decided(burst(2000, 1, 0.0), Memory(), without).executors is None
+
+
+def test_what_rows_needed_that_came_at_once_is_kept_for_the_next_ones_for_a_while() -> None:
+    memory = decided(burst(1000, 8, 0.0), Memory(), WISH).memory
+    ((_, need),) = memory.bursts
+    assert need == 3
+    given = []
+    for time_s in range(30, 1000, 30):
+        found = decided(silent(8, float(time_s)), memory, WISH)
+        memory = found.memory
+        if found.executors is not None:
+            given.append((time_s, found.executors))
+            assert found.executors == 1 or "at once of late needed 3" in found.why or time_s == 600
+    assert given[0] == (60, need)
+    assert next(time_s for time_s, count in given if count == 1) >= 10 * WISH.quiet_s
+    first, _, last = decided(burst(10, 1, 1200.0), memory, WISH).memory.bursts, None, memory.bursts
+    assert [at_s for at_s, _ in last] == [0.0]
+    assert [at_s for at_s, _ in first] == [1200.0]
+
+
+def test_executors_that_spark_has_come_unasked_go_as_late_as_others() -> None:
+    memory = decided(seen(100, 1, 0.0), Memory(), WISH).memory
+    found = decided(seen(100, 4, 30.0, asked=1), memory, WISH)
+    assert found.executors is None
+    assert "1 would do for 30 s so far" in found.why
+    assert decided(seen(100, 4, 60.0, asked=1), found.memory, WISH).executors == 1
+
+
+@pytest.mark.parametrize("policy", ["mended", "printed"])
+def test_as_many_executors_as_are_there_is_no_reason_to_do_without_those_that_come(
+    policy: str,
+) -> None:
+    memory, wish = Memory(), replace(WISH, policy=policy, max_latency_s=None)
+    for time_s in (0.0, 30.0, 60.0, 90.0):
+        found = decided(seen(1000, 4, time_s, asked=5, batches=None), memory, wish)
+        memory = found.memory
+        assert found.executors == 5

@@ -68,6 +68,11 @@ def test_a_batch_at_work_tells_how_much_came_at_least() -> None:
     rows = stuck.input * (one.end_s + 1 - one.time_s)
     least_s = (8.0 - 1.0) * 2 - 0.3 - 2 * stage.task_s  # the first ones may have begun late
     assert rows * stage.row_s == pytest.approx(least_s + 8 * max(0.0, 0.1 - stage.task_s))
+    observer.idle("run", one.end_s)
+    at_once = observer.at_work(blind, 0.0)  # a trigger found no rows: these have no rate
+    assert (at_once.rates, at_once.at_least) == (None, True)
+    assert at_once.burst == pytest.approx(rows)
+    observer.idle_s = None
     status.failed = 1
     assert observer.at_work(blind, 0.0) == blind  # how long which ones took is not known
     status.failed = 0
@@ -123,6 +128,38 @@ def test_stages_beside_each_other_tell_nothing(monkeypatch: pytest.MonkeyPatch) 
     assert st.under_way(status, "run", 0.0) is None
 
 
+def test_stages_beside_each_other_share_the_slots_as_if_they_were_one() -> None:
+    left, right = st.StageRan(1, 8, 4.0, 100, 10.0, 12.0), st.StageRan(2, 8, 2.0, 50, 10.0, 13.0)
+    joined = st.StageRan(3, 20, 6.0, 0, 13.0, 14.0)
+    both, last = st.beside([joined, right, left])
+    assert (both.tasks, both.ran_s, both.rows, both.stages) == (16, 6.0, 150, 2)
+    assert (both.begun_s, both.ended_s) == (10.0, 13.0)
+    assert last == joined
+    chain = [st.StageRan(n, 8, 4.0, 100, float(n), n + 1.0) for n in range(3)]
+    assert st.beside(chain) == chain
+    unknown = [st.StageRan(n, 8, 4.0, 100) for n in range(3)]
+    assert st.beside(unknown) == unknown
+
+
+def test_where_stages_run_beside_each_other_a_batch_has_the_tasks_of_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    status = Told()
+    observer, there = Observer(status), st.executors(status)
+    observer.before = there
+    times = {"submissionTime": JOB["submissionTime"], "completionTime": JOB["completionTime"]}
+    monkeypatch.setattr(status, "jobs", lambda *_: [{**JOB, "stageIds": [3, 4]}])
+    monkeypatch.setattr(status, "stage", lambda _: {**STAGE, **times})
+    for one in behind(6):
+        observer.add(one)
+    found = observer.seen(one.end_s, one.time_s, there, None)
+    assert found.tasks == 8
+    assert found.batches is not None
+    assert [stage.tasks for stage in found.batches.stages] == [8]
+    status.running = {**JOB, "jobId": 9, "completionTime": None, "stageIds": [7]}
+    assert observer.at_work(found, 0.0) == found  # which of them runs is not known
+
+
 def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
     one = st.Executor("0", 1, 0, 10, 4.0)
     two = st.Executor("1", 1, 0, 10, 4.0)
@@ -141,6 +178,13 @@ def test_rates_come_from_executors_that_were_there_all_the_time() -> None:
     none, why, _ = rated(behind(6), {"1": two}, {"0": one}, (2.0, 10.0))
     assert none is None
     assert "no executor was there" in why
+    both = {"0": one, "1": two}
+    idle, _, _ = rated(behind(6), {"0": later}, both, period, left={"1": two})
+    assert idle is not None
+    assert (idle.total, idle.each) == pytest.approx((60, 60))  # "1" was given back, and did nothing
+    half, _, _ = rated(behind(6), {"0": later}, both, period, left={"1": replace(two, tasks=15)})
+    assert half is not None
+    assert (half.total, half.each) == pytest.approx((60, 40))  # or half of what "0" did
     back, why, _ = rated(behind(6), {"0": one}, {"0": later}, (2.0, 10.0))
     assert back is None
     assert "went back" in why
@@ -256,4 +300,5 @@ def test_batches_that_come_far_apart_are_learned_from() -> None:
             continue
         found = observer.seen(one.end_s, one.time_s, there, None)
         assert (found.rates, found.why) == (None, "only one batch is done since rows come again")
+        assert found.burst == one.rows
     assert len(observer.ran) == 1  # the status knows the job of one batch

@@ -173,6 +173,23 @@ def test_provision_follows_the_rates_up_and_down() -> None:
     assert any("machines of 6 processors" in r.decision.reason for r in bench.records)
 
 
+@pytest.mark.parametrize(("form", "capacity"), [("mended", 6), ("printed", 12)])
+def test_provision_gives_machines_back_once_nothing_comes(form: str, capacity: int) -> None:
+    """As printed, machines that process nothing tell nothing."""
+    bench = Bench(
+        ((100.0, 2.5 * CALM), (1.0, 0.0)), 2, shed=0.5, policy="provision", provision_form=form,
+        provision_s=10.0, quiet_s=5.0,
+    )  # fmt: skip
+    bench.run(100.0)
+    assert bench.records[-1].capacity == 12
+    bench.run(200.0)
+    assert bench.records[-1].capacity == capacity
+    last = bench.records[-1].decision
+    if form == "mended":
+        assert "nothing has arrived for" in last.reason
+        assert sum(bench.records[-1].wanted.values()) == 2
+
+
 def test_provision_waits_for_its_period_and_stays_within_the_machines_allowed() -> None:
     bench = Bench(
         ((1.0, 4 * BUSY),), 1, shed=0.5, policy="provision", max_machines=2, provision_s=10.0

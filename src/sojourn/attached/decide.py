@@ -18,6 +18,7 @@ POLICIES = ("model", "mended", "printed")
 _HEADROOM = 0.15  # of the longest latency, which a change leaves unused
 _DRAIN_PERIODS = 2  # in which what waits should be worked off
 _NEAR = 1.1  # times the shortest that there is, where none is short enough
+_BURSTS = 10  # quiet times for which it is remembered what rows needed that came all at once
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,13 @@ def _check_option(name: str, value: object) -> None:
 class Memory:
     """What is kept from period to period of a run: what provisioning knows, since when fewer
     executors would do (later by the time in which that was not known), the most that were needed in
-    that time, and when the last decision was."""
+    that time, and when the last decision was. `bursts` are when rows came all at once, and how many
+    executors these needed."""
 
     known: Known = field(default_factory=Known)
     low_since_s: float | None = None
     low_most: int = 0
+    bursts: tuple[tuple[float, int], ...] = ()
     run: str = ""
     time_s: float | None = None
 
@@ -126,6 +129,8 @@ def decided(seen: Seen, memory: Memory, wish: Wish) -> Decision:
 
 def _found(seen: Seen, memory: Memory, wish: Wish) -> Decision:
     rates = seen.rates
+    if seen.burst and seen.batches is not None and wish.max_latency_s is not None:
+        return _for_burst(seen, memory.unseen(seen.time_s), wish)
     if rates is None:
         return _bounded(seen, memory.unseen(seen.time_s), wish)
     if not rates.is_sound:
@@ -134,7 +139,10 @@ def _found(seen: Seen, memory: Memory, wish: Wish) -> Decision:
         return _more(seen, rates, memory.unseen(seen.time_s), wish)
     if wish.policy == "printed":
         proposal = printed(rates, memory.known)
-        found = Decision(proposal.machines, proposal.why, replace(memory, known=proposal.known))
+        count = proposal.machines
+        if count == seen.executors:  # which is no change: those on their way may come
+            count = max(count, seen.asked)
+        found = Decision(count, proposal.why, replace(memory, known=proposal.known))
     elif wish.policy == "model" and seen.batches is not None:
         found = _modelled(seen, rates, memory, wish)
     else:
@@ -167,6 +175,36 @@ def _more(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
     if least <= max(seen.asked, seen.executors):
         return Decision(None, seen.why, kept)
     return replace(found, why=f"{seen.why}: at least {found.why}", memory=kept)
+
+
+def _for_burst(seen: Seen, memory: Memory, wish: Wish) -> Decision:
+    """Rows came all at once after a time without any. As many executors as have them done in time,
+    at once; those that come after the next such time may need as many, so that is remembered."""
+    batches, limit_s = seen.batches, wish.max_latency_s
+    assert batches is not None
+    assert limit_s is not None
+    most = useful_executors(seen) or 1
+    takes = {n: batches.work_s(seen.burst, n * seen.slots) for n in range(1, most + 1)}
+    soon = [n for n, took_s in takes.items() if took_s <= (1 - _HEADROOM) * limit_s]
+    count = soon[0] if soon else min(n for n in takes if takes[n] <= _NEAR * min(takes.values()))
+    why = f"{format_rate(seen.burst)} rows came at once, which take {takes[count]:.3g} s"
+    found = _within(Decision(count, f"{seen.why}: {why} with {count}", memory), seen, wish)
+    least = found.executors or 0
+    kept = [one for one in memory.bursts if seen.time_s - one[0] < _BURSTS * wish.quiet_s]
+    low = max(memory.low_most, least) if seen.at_least else memory.low_most
+    memory = replace(memory, bursts=(*kept, (seen.time_s, least)), low_most=low)
+    more = least > max(seen.asked, seen.executors)
+    return replace(found, executors=least if more else None, memory=memory)
+
+
+def _after_bursts(count: int, why: str, seen: Seen, memory: Memory, wish: Wish) -> tuple[int, str]:
+    """No fewer than what rows needed of late that came all at once: the next ones may come sooner
+    than executors."""
+    since_s = seen.time_s - _BURSTS * wish.quiet_s
+    needed = max((n for at_s, n in memory.bursts if at_s > since_s), default=0)
+    if needed <= count or wish.max_latency_s is None:
+        return count, why
+    return needed, f"{why}; rows that came at once of late needed {needed}"
 
 
 def _within(found: Decision, seen: Seen, wish: Wish) -> Decision:
@@ -213,11 +251,11 @@ def useful_executors(seen: Seen) -> int | None:
 
 def _settled(found: Decision, seen: Seen, wish: Wish) -> Decision:
     """More at once; fewer only once they would have done for a while. As printed, there is no such
-    while."""
+    while. At first Spark may have more come than were asked for."""
     memory, now_s = found.memory, seen.time_s
     if found.executors is None:
         return found
-    if found.executors >= seen.asked or wish.policy == "printed":
+    if found.executors >= max(seen.asked, seen.executors) or wish.policy == "printed":
         return replace(found, memory=replace(memory, low_since_s=None, low_most=0))
     since_s = memory.low_since_s
     if since_s is None or since_s > now_s:  # what is looked at has lasted a period at most
@@ -254,6 +292,7 @@ def _modelled(seen: Seen, rates: Rates, memory: Memory, wish: Wish) -> Decision:
         if wish.max_latency_s is None:
             load += rates.waiting / (_DRAIN_PERIODS * options.period_s)
     count, why = _fewest(seen, load, wish)
+    count, why = _after_bursts(count, why, seen, memory, wish)
     most, stay = rates.input + rates.chance, 0
     if count < seen.asked and most > load:
         stay = min(seen.asked, _fewest(seen, most, wish)[0])

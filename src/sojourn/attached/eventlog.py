@@ -106,6 +106,7 @@ class Logged:
     def _submitted(self, info: Mapping[str, Any]) -> None:
         self.stages[info["Stage ID"]] = {
             "status": "ACTIVE",
+            "submissionTime": info.get("Submission Time"),
             "attemptId": info["Stage Attempt ID"],
             "numTasks": info["Number of Tasks"],
             "numCompleteTasks": 0,
@@ -145,6 +146,7 @@ class Logged:
         stage = self.stages.get(info["Stage ID"])
         if stage is not None and stage["attemptId"] == info["Stage Attempt ID"]:
             stage["status"] = "FAILED" if "Failure Reason" in info else "COMPLETE"
+            stage["completionTime"] = info.get("Completion Time")
 
 
 def _forget(what: dict[int, Any]) -> None:

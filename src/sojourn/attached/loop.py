@@ -206,9 +206,8 @@ class Attached:
             seconds = now_s - self.ticked_s
             self.news.append(f"the clock was set back by {-seconds:.0f} s")
             known = self.memory.known.moved(seconds)
-            self.memory = replace(
-                self.memory, known=known, low_since_s=None, low_most=0, time_s=None
-            )
+            bursts = tuple((at_s + seconds, n) for at_s, n in self.memory.bursts)
+            self.memory = Memory(known, bursts=bursts, run=self.memory.run)
             self.ticked_s = now_s
 
     def _try(self, what: Callable[[], object]) -> bool:
@@ -468,6 +467,7 @@ class Attached:
         names = [e.name for e in stay[: have - wanted]]
         gone = self.scaling.give_back(names)
         self.leaving.update(gone)
+        self.observer.gave_back({name: executors[name] for name in gone})
         return bool(gone), f"gave back {', '.join(gone)}" if gone else "all are busy; later"
 
     def _note_asked(self, executors: int) -> None:

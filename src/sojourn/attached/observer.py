@@ -35,6 +35,8 @@ class Observer:
         self.looked = -1  # the last batch whose stages were looked at
         self.later = 0  # jobs of later batches have at least this number
         self.before: dict[str, st.Executor] = {}
+        self.left: dict[str, st.Executor] = {}  # that were given back in this period
+        self.is_beside = False  # some stages of the last batch ran beside each other
         self.tasks = self.slots = 0  # of the last batch: of its widest stage, and of all together
         self.is_quiet = False  # the last period had no batch
         self.is_odd = False  # or had some that tell nothing
@@ -59,6 +61,10 @@ class Observer:
         if self.batches and self.batches[-1].run == run and time_s >= self.batches[-1].end_s:
             self.idle_s = time_s
 
+    def gave_back(self, executors: Mapping[str, st.Executor]) -> None:
+        """These go, and take no more tasks."""
+        self.left.update(executors)
+
     def seen(
         self,
         now_s: float,
@@ -82,6 +88,7 @@ class Observer:
             held=sum(e.running for e in executors.values()),
         )
         before, self.before = self.before, dict(executors)
+        left, self.left = self.left, {}
         if executors.keys() != before.keys():
             self.changed_s = now_s
         if self.quiet_s is None:
@@ -92,13 +99,17 @@ class Observer:
         if self.is_first:
             self.is_first = False
             self._look([self.batches[-1]], executors)
-            return replace(here, why="only one batch is done since rows come again")
+            here = replace(here, why="only one batch is done since rows come again")
+            if until_s is not None:
+                return here
+            rows = self.batches[-1].rows
+            return replace(here, burst=rows, batches=self._fitted(trigger_s), tasks=self.tasks)
         if not recent:
             return replace(here, why=f"no batch was done for {now_s - self.quiet_s:.0f} s")
         if not executors:
             return replace(here, why="there is no executor")
         self._look(recent, executors)
-        rates, why, reported = rated(recent, executors, before, (since_s, now_s), trigger_s)
+        rates, why, reported = rated(recent, executors, before, (since_s, now_s), trigger_s, left)
         self.is_odd = rates is None
         if rates is not None:
             some = list(self.batches)[-_CHANCE:]
@@ -113,11 +124,14 @@ class Observer:
         Once more are done than there are slots, all others are taken to have as many rows each,
         or as many as the stage took for them until now, if that is much more. Before, all may be
         stuck: those that have a slot, or had one, have as many rows as the stage took until now
-        for. All came while the batch before was processed, or since, but after a trigger without
-        rows. If executors came or went since the batch before began, nothing can be told, as the
-        first tasks of an executor are slow, nor if rows are little of what the stage takes: then
-        time says nothing of rows. Nor is one looked at that has just begun."""
-        if self.is_odd or len(self.batches) < 2 or not seen.executors or seen.until_s is not None:
+        for. All came while the batch before was processed, or since; after a trigger without rows
+        they have no rate. If executors came or went since the batch before began, nothing can be
+        told, as the first tasks of an executor are slow, nor if rows are little of what the stage
+        takes: then time says nothing of rows. Nor where stages run beside each other. Nor is one
+        looked at that has just begun."""
+        if self.is_odd or self.is_beside or len(self.batches) < 2:
+            return seen
+        if not seen.executors or seen.until_s is not None:
             return seen
         last = self.batches[-1]
         if seen.time_s < max(last.end_s, last.time_s + trigger_s) + _SOON * last.took_s:
@@ -134,14 +148,14 @@ class Observer:
         if not wait or rows_s <= _BY_ROWS * (rows_s + stage.task_s * stage.tasks):
             return seen
         rows, waiting = _rows_of(found, stage, slots, (seen.time_s - found.stage_s) * slots)
-        since_s = max(last.time_s, self.idle_s or 0.0)
-        rate = rows / max(_LEAST_S, found.begun_s - since_s)
-        each = (rate / seen.executors,) * seen.executors
         lasts_s = seen.time_s - found.begun_s
         why = f"a batch is at work for {lasts_s:.0f} s, and {wait} of its tasks wait"
-        rates = Rates(seen.time_s, rate, each, waiting=waiting)
-        model = model.of_tasks(found.tasks)
-        return replace(seen, rates=rates, batches=model, why=why, at_least=True)
+        seen = replace(seen, batches=model.of_tasks(found.tasks), why=why, at_least=True)
+        if self.idle_s is not None:
+            return replace(seen, rates=None, burst=rows)
+        rate = rows / max(_LEAST_S, found.begun_s - last.time_s)
+        each = (rate / seen.executors,) * seen.executors
+        return replace(seen, rates=Rates(seen.time_s, rate, each, waiting=waiting))
 
     def silent(self, seen: Seen, trigger_s: float) -> Seen:
         """A period in which no rows came and no batch was done, if the query is known well enough
@@ -160,7 +174,9 @@ class Observer:
 
     def _stages(self, one: Batch, jobs: Sequence[st.Job]) -> list[st.StageRan]:
         numbers = sorted({s for job in jobs_of(one, jobs) for s in job.stages})
-        return st.ran(self.status, numbers)
+        found = st.beside(st.ran(self.status, numbers))
+        self.is_beside = any(stage.stages > 1 for stage in found)
+        return found
 
     def _look(self, recent: Sequence[Batch], executors: Mapping[str, st.Executor]) -> None:
         """Look at the stages of the last batches. Those that ran while executors came or went say

@@ -133,6 +133,8 @@ class DriverStatus:
             "numCompleteTasks": found.numCompleteTasks(),
             "executorRunTime": found.executorRunTime(),
             "inputRecords": found.inputRecords(),
+            "submissionTime": _moment(found.submissionTime()),
+            "completionTime": _moment(found.completionTime()),
             "numFailedTasks": found.numFailedTasks() if is_active else 0,
             "numKilledTasks": found.numKilledTasks() if is_active else 0,
             "firstTaskLaunchedTime": (

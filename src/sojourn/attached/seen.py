@@ -23,7 +23,8 @@ class Seen:
     then, and `held` slots are what a batch takes, all at once. `at_least` tells that no batch was
     done, and that the input rate is only what a batch at work shows: that much came, or more.
     `tasks` are those of the widest stage that was seen. `start_s` is how long the last executors
-    took to come that were asked for, if some were."""
+    took to come that were asked for, if some were. `burst` rows came all at once after a time
+    without any: there is no rate of them, only how many they are."""
 
     time_s: float
     executors: int
@@ -39,6 +40,7 @@ class Seen:
     start_s: float = 0.0
     run: str = ""
     tasks: int = 0
+    burst: float = 0.0
 
 
 def rated(
@@ -47,10 +49,12 @@ def rated(
     before: Mapping[str, Executor],
     period: tuple[float, float],
     trigger_s: float = 0.0,
+    left: Mapping[str, Executor] | None = None,
 ) -> tuple[Rates | None, str, bool]:
     """Rates of a period, from when to when, with these batches. Executors did shares of them by the
-    tasks that they have finished. Those that were there `before` tell what one can do. Nothing if
-    that cannot be told, with the reason."""
+    tasks that they have finished. Those that were there `before` tell what one can do. Some `left`,
+    as they were then, because they were given back. Nothing if that cannot be told, with the
+    reason."""
     found = coming(recent)
     if isinstance(found, str):
         return None, found, False
@@ -65,8 +69,11 @@ def rated(
     tasks = {n: e.tasks - (before[n].tasks if n in before else 0) for n, e in executors.items()}
     known = sum(tasks.values())
     each = {n: tasks[n] / known if known else 1 / len(executors) for n in executors}
-    gone = len(before.keys() - executors.keys())
+    left = left or {}
+    theirs = sum(e.tasks - (before[n].tasks if n in before else 0) for n, e in left.items())
+    gone = len(before.keys() - executors.keys() - left.keys())
     share = math.fsum(each[n] for n in stayed) / len(stayed)
+    share *= known / (known + theirs) if theirs > 0 else 1.0
     whole = share / (1 + gone * share)  # one that has gone did as much as those that stayed
     busy_s = math.fsum(executors[n].busy_s - before[n].busy_s for n in stayed)
     slots_s = sum(executors[n].slots for n in stayed) * (period[1] - period[0])

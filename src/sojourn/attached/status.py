@@ -6,7 +6,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -43,13 +43,17 @@ class Job:
 
 @dataclass(frozen=True)
 class StageRan:
-    """A stage that is done: its tasks, how long all of them together took, and the rows that it
-    read."""
+    """A stage that is done: its tasks, how long all of them together took, the rows that it read,
+    and from when to when it was there. Of several that ran beside each other, all together, where
+    `stages` says how many."""
 
     number: int
     tasks: int
     ran_s: float
     rows: float
+    begun_s: float = 0.0
+    ended_s: float = 0.0
+    stages: int = 1
 
 
 class Status(Protocol):
@@ -110,7 +114,29 @@ def ran(status: Status, numbers: Iterable[int]) -> list[StageRan]:
                 int(of["numCompleteTasks"]),
                 of["executorRunTime"] / 1e3 / status.task_cpus,
                 float(of.get("inputRecords", 0)),
+                seconds(of.get("submissionTime")) or 0.0,
+                seconds(of.get("completionTime")) or 0.0,
             )
+        )
+    return found
+
+
+def beside(stages: Iterable[StageRan]) -> list[StageRan]:
+    """The same, where those that were there at the same time are one: they share the slots, so
+    their tasks are as those of one stage. One that needs another begins after it."""
+    found: list[StageRan] = []
+    for one in sorted(stages, key=lambda stage: (stage.begun_s, stage.number)):
+        last = found[-1] if found else None
+        if last is None or one.begun_s >= last.ended_s:
+            found.append(one)
+            continue
+        found[-1] = replace(
+            last,
+            tasks=last.tasks + one.tasks,
+            ran_s=last.ran_s + one.ran_s,
+            rows=last.rows + one.rows,
+            ended_s=max(last.ended_s, one.ended_s),
+            stages=last.stages + one.stages,
         )
     return found
 

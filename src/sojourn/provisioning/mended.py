@@ -49,7 +49,7 @@ def mended(rates: Rates, known: Known, coming: int = 0, options: Options | None 
     load, words = _load(rates, known, short, options)
     slow = options.latency and _is_slow(rates, known)
     if known.max_rate is None:
-        need = count + int(slow)
+        need = count + max(coming, int(slow))
         why = "how much a machine can process is not known yet"
     else:
         need = max(1, math.ceil(load / (options.full * known.max_rate) - 1e-9))
@@ -57,7 +57,8 @@ def mended(rates: Rates, known: Known, coming: int = 0, options: Options | None 
         if short:
             need = max(need, count + 1)
         elif need > count and (load - rates.noise) <= options.full * known.max_rate * count:
-            need, why = count, f"{why}; more would be needed by chance at most"
+            need = min(need, count + coming)
+            why = f"{why}; more would be needed by chance at most"
         elif need < count:
             sure = max(1, math.ceil((load + rates.noise) / (options.full * known.max_rate) - 1e-9))
             need = min(count, sure)

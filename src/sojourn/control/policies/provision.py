@@ -8,18 +8,19 @@ from dataclasses import dataclass, replace
 
 from sojourn.confidence import half_width
 from sojourn.control.policies.baseline import changed
-from sojourn.control.situation import Action, Blind, Decision, Situation
+from sojourn.control.situation import Action, Blind, Decision, Situation, Standing
 from sojourn.provisioning.kinds import Kind, chosen, slots_of, together
 from sojourn.provisioning.kinds import told as told_kinds
 from sojourn.provisioning.mended import Options, mended
 from sojourn.provisioning.printed import printed
-from sojourn.provisioning.rates import Known, Proposal, Rates
+from sojourn.provisioning.rates import Known, Rates
+from sojourn.units import format_duration
 
 
 def provision(s: Situation | Blind) -> Decision:
     """As many machines as the rates of a period ask for."""
     if isinstance(s, Blind):
-        return Decision(Action.NOT_READY, s.why.reason)
+        return _idle(s) or Decision(Action.NOT_READY, s.why.reason)
     if s.pressures:
         return Decision(Action.WAIT, f"{s.pressing}; but the policy waits for its period")
     known, settings, kinds = s.memory.known, s.settings, s.settings.provision_kinds
@@ -62,7 +63,7 @@ def provision(s: Situation | Blind) -> Decision:
     if proposal.machines is None:
         return Decision(Action.NOT_READY, proposal.why, known=proposal.known)
     if kinds:
-        now, words = _by_price(s, proposal.machines, proposal, kinds)
+        now, words = _by_price(s, proposal.machines, proposal.known, kinds)
     else:
         most = settings.max_machines
         wanted = proposal.machines if most is None else min(most, proposal.machines)
@@ -76,6 +77,39 @@ def provision(s: Situation | Blind) -> Decision:
     return replace(found, known=now, needed=needed, kinds=asked.kinds)
 
 
+def _idle(s: Blind) -> Decision | None:
+    """If nothing has arrived for a period, the fewest machines carry it. As printed, machines that
+    process nothing tell nothing."""
+    since_s, settings, known = s.idle_since_s, s.settings, s.memory.known
+    if since_s is None or settings.provision_form == "printed":
+        return None
+    idle_s, least = s.now_s - since_s, s.least
+    if idle_s < settings.provision_s:
+        return None
+    kinds, total = settings.provision_kinds, sum(least.values())
+    known = replace(known, inputs=(*known.inputs, (s.now_s, 0.0))[-1:])
+    if kinds:
+        now, words = _by_price(s, total, known, kinds)
+    else:
+        each = settings.machine_processors
+        now = replace(known, machines=max(1, math.ceil(total / each)))
+        words = f"{now.machines} machines of {each} processors"
+    asked, why = _asked(s, now), f"nothing has arrived for {format_duration(idle_s)}: {words}"
+    if s.wanted == least:
+        why = f"{why}; every operator is at its minimum{asked.ready}"
+        return Decision(Action.HOLD, why, known=now, needed=asked.processors, kinds=asked.kinds)
+    why = f"{why}, and every operator to its minimum{asked.ready}"
+    return Decision(
+        Action.REMOVE,
+        why,
+        least,
+        known=now,
+        needed=asked.processors,
+        kinds=asked.kinds,
+        forced=True,
+    )
+
+
 @dataclass(frozen=True)
 class _Asked:
     """What machines are asked for: their processors, how many of each kind if there are several,
@@ -86,7 +120,7 @@ class _Asked:
     ready: str
 
 
-def _asked(s: Situation, known: Known) -> _Asked:
+def _asked(s: Standing, known: Known) -> _Asked:
     """The machines that there should be, and those that are kept ready. Of several kinds, those are
     of the one with the lowest price."""
     settings, wanted = s.settings, known.machines or 0
@@ -104,7 +138,7 @@ def _asked(s: Situation, known: Known) -> _Asked:
 
 
 def _by_price(
-    s: Situation, slots: int, proposal: Proposal, kinds: tuple[Kind, ...]
+    s: Standing, slots: int, learned: Known, kinds: tuple[Kind, ...]
 ) -> tuple[Known, str]:
     """Machines for so many slots by their price, and why. What is needed is taken to last for as
     long again as it has lasted, and for a period at least."""
@@ -116,7 +150,7 @@ def _by_price(
     first = kinds[0]
     there = known.kinds or {first.name: math.ceil((s.limits.capacity or 1) / first.slots)}
     mix = chosen(there, slots, kinds, max(settings.provision_s, s.now_s - since_s))
-    now = replace(proposal.known, machines=slots_of(mix, kinds), kinds=mix, slots=(slots, since_s))
+    now = replace(learned, machines=slots_of(mix, kinds), kinds=mix, slots=(slots, since_s))
     counted = f"for {slots} slots (each counted as a machine)"
     return now, f"{counted} {told_kinds(there, kinds)} → {told_kinds(mix, kinds)}"
 
