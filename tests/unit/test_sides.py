@@ -35,15 +35,13 @@ def test_sparks_best_has_the_lowest_product_of_medians(tmp_path: Path) -> None:
 def test_the_models_best_takes_the_least_of_those_that_are_not_late(tmp_path: Path) -> None:
     late: Some = {(1.0, 1): (290, 3.3), (1.1, 1): (250, 3.5), (1.2, 1): (220, 3.9)}
     found = runs(tmp_path, "limit", {**late, (1.2, 2): (240, 3.9), (1.2, 3): (200, 4.2)})
-    few = sides.hopeful(found, "day", 3.6, MODEL)
-    assert few == [(1.1, 1), (1.2, 1), (1.2, 2)]
-    assert sides.hopeful(found, "day", 3.2, MODEL) == [(1.0, 1), (1.1, 1), (1.2, 1)]
-    more: Some = {(*one, n): (255, 3.8) for one in few for n in (1, 2)}
+    assert sides.cheapest(found, "day", 3.6, MODEL)[:2] == [(1.1, 1), (1.0, 1)]
+    assert sides.cheapest(found, "day", 3.2, MODEL)[0] == (1.0, 1)  # the least late
+    more: Some = {(*one, n): (255, 3.8) for one in MODEL for n in (1, 2)}
     more |= {(1.2, 2, 1): (245, 3.4), (1.2, 2, 2): (245, 3.5)}
     found = runs(tmp_path, "limit", more)
-    assert sides.cheapest(found, "day", 3.6, few, 2)[0] == (1.2, 2)  # the first was luck
-    assert sides.cheapest(found, "day", 3.0, few, 2)[0] == (1.2, 2)  # the least late
-    assert sides.hopeful(found, "day", 3.6, MODEL) == few
+    assert sides.cheapest(found, "day", 3.6, MODEL, 2)[0] == (1.2, 2)  # the first was luck
+    assert sides.cheapest(found, "day", 3.0, MODEL, 2)[0] == (1.2, 2)
 
 
 def test_runs_are_made_again_with_what_they_had() -> None:
