@@ -42,7 +42,7 @@ if __name__ == "__main__":
     for key, value in confs.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    topology = wordcount(Path({out!r}), LINES, 60, processors=3, executors=2)
+    topology = wordcount(Path({out!r}), LINES, 30, processors=3, executors=2)
     settings = {{"commit": 1, "batch": 8}}
     with sj.start(
         topology, spark=spark, checkpoint={checkpoint!r}, settings=settings

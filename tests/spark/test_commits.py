@@ -276,7 +276,7 @@ def test_a_full_disk_is_told_and_loses_nothing(
         write_record(checkpoint, record)
 
     monkeypatch.setattr(commit, "write_record", full)
-    topology = wordcount(tmp_path / "out", LINES, 150, processors=2)
+    topology = wordcount(tmp_path / "out", LINES, 75, processors=2)
     checkpoint = tmp_path / "checkpoint"
     running = sj.start(
         topology, spark=spark, checkpoint=checkpoint, settings={"commit": 0.5, "maxRestarts": 1}
@@ -297,14 +297,14 @@ def test_state_survives_many_commits_and_merges_and_another_number_of_executors(
 ) -> None:
     """So many commits that files are merged, a stop in the middle, and twice the executors."""
     checkpoint, out = tmp_path / "checkpoint", tmp_path / "out"
-    topology = wordcount(out, LINES, 150, processors=2)
+    topology = wordcount(out, LINES, 75, processors=2)
     with sj.start(
         topology, spark=spark, checkpoint=checkpoint, settings={"commit": 0.1}
     ) as running:
         folder = checkpoint / "sojourn" / "state" / "count" / "0"
         while running.committed < 15 or not any(folder.glob("*.merged")):
             assert running.await_commit(60)
-    again = wordcount(out, LINES, 400, processors=2, executors=2)
+    again = wordcount(out, LINES, 200, processors=2, executors=2)
     with sj.start(again, spark=spark, checkpoint=checkpoint, settings={"commit": 0.2}) as running:
         assert running.await_idle(60)
     check_counts(results(out), WORDS)

@@ -43,7 +43,7 @@ class Forever:
 
 def test_kills_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """Of each kind of process, one after the other, while tuples flow."""
-    topology = wordcount(tmp_path, Forever(), 100, processors=2)
+    topology = wordcount(tmp_path, Forever(), 50, processors=2)
     victims: list[tuple[Callable[[Running, str], int], str, int]] = [
         (worker, "count", 1),
         (worker, "split", 0),
@@ -153,7 +153,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Not even one who knows all that is no secret, which only the engine itself can tell."""
-    topology = wordcount(tmp_path, LINES, 300, processors=2)
+    topology = wordcount(tmp_path, LINES, 150, processors=2)
     engine = SparkEngine(topology, None, None, spark, EngineSettings())
     with contextlib.ExitStack() as after:
         after.callback(engine.stop)
@@ -245,7 +245,7 @@ def driver(directory: Path, rate: float, commits: int) -> subprocess.Popen[str]:
 
 def test_a_killed_driver_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     """In another driver."""
-    with driver(tmp_path, 100, 1) as first:
+    with driver(tmp_path, 50, 1) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "up\n"
         assert first.stdout.readline() == "saved\n"
@@ -254,7 +254,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(spark: SparkSession, tmp_pa
     assert left
     for pid in left:
         await_exit(pid)
-    topology = wordcount(tmp_path / "out", LINES, 400, processors=2)
+    topology = wordcount(tmp_path / "out", LINES, 200, processors=2)
     with sj.start(topology, spark=spark, checkpoint=tmp_path / "checkpoint") as running:
         assert running.await_idle(90)
     check_counts(results(tmp_path / "out"), WORDS)
@@ -263,7 +263,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(spark: SparkSession, tmp_pa
 @pytest.mark.parametrize("when", ["starting", "running"])
 def test_ctrl_c_ends_cleanly(when: str, tmp_path: Path) -> None:
     """The terminal signals the whole group: the driver, Java, and Spark's Python workers."""
-    with driver(tmp_path, 100, 1) as interrupted:
+    with driver(tmp_path, 50, 1) as interrupted:
         assert interrupted.stdout is not None
         if when == "running":
             assert interrupted.stdout.readline() == "up\n"
@@ -289,7 +289,7 @@ def test_what_is_committed_but_not_published_is_published_by_the_next_start(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver fails after a commit is durable, before its results come into view."""
-    topology = wordcount(tmp_path, LINES, 150, processors=2)
+    topology = wordcount(tmp_path, LINES, 75, processors=2)
     published: list[int] = []
 
     def once_not(staged: Any, again: bool = False) -> None:

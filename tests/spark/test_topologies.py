@@ -17,7 +17,7 @@ import sojourn as sj
 from sojourn.engine.worker.keys import key_hash
 from sojourn.errors import TopologyFailed
 
-LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(900)]
+LINES = [f"the quick {i % 7} fox {i % 3}" for i in range(450)]
 WORDS = [word for line in LINES for word in line.split()]
 
 
@@ -58,7 +58,7 @@ def check_counts(found: list[Any], words: list[str]) -> None:
 def test_counts_are_exact_over_commits_and_resizes(spark: SparkSession, tmp_path: Path) -> None:
     """Of an operator with processes, one with two executors, and one with threads."""
     t = sj.Topology("wordcount")
-    source = t.source("lines", sj.sources.iterable(lambda: LINES, rate=150))
+    source = t.source("lines", sj.sources.iterable(lambda: LINES, rate=75))
     words = t.operator("split", split, source, processors=2)
     counts: dict[str, dict[str, Any]] = {
         "processes": {"processors": 2},
