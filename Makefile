@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+unexport PYTHONDONTWRITEBYTECODE  # what is imported is compiled once, not in every process
 
 .PHONY: run test check docs bench clean
 
@@ -15,8 +16,7 @@ test: $(VENV)/.dev
 	$(BIN)/python tests/unit/prometheus.py || test -z "$$CI"
 	$(BIN)/python -m pytest -n auto tests/unit tests/cli
 	if $(BIN)/python tests/unit/chromium.py; then $(BIN)/python -m pytest tests/browser; else test -z "$$CI"; fi
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark
-	$(BIN)/python -m pytest tests/kafka
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark tests/kafka
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

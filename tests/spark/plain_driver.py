@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import plain
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -106,6 +107,11 @@ class Driver:
         self.spark.dataSource.register(Turned)
         turned = self.spark.readStream.format("turned").load()
         return self.rated(rate, 1, 1).select("number").union(turned)
+
+    def limited(self, rate: int, tasks: int, row_ms: int, most: int) -> DataFrame:
+        """Rows of a source that says what there is, of which a batch has so many at most."""
+        found = plain.rows(self.spark, f"0:{rate}", time.time(), tasks, most)
+        return found.selectExpr("number", _SLEEPS.format(ms=f"{row_ms}L"))
 
     def start(self, made: DataFrame, name: str, trigger: str = "0 seconds", **options: str) -> Any:
         """A query that writes its rows to files. What a batch has written counts once the batch is

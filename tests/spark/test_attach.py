@@ -317,6 +317,29 @@ def test_executors_that_do_not_come_are_asked_for_once_and_so_are_those_that_die
     assert [p.decision.executors for p in beside.journal("short") if p.applied] == [4]
 
 
+def test_what_a_limit_on_batches_hides_is_seen_in_the_newest_offset(beside: Beside) -> None:
+    """Several times as many rows come as one executor carries in batches of sixty."""
+    kept = beside.run("""
+        query = driver.start(driver.limited(300, 3, 10, 60), "limited")
+        attached = driver.attach(query, "one", policy="mended", max_executors=1)
+        until(attached, lambda p: p.seen.executors == 1)
+        attached.stop()
+        attached = driver.attach(query, "limited", policy="mended", max_executors=3)
+        until(attached, lambda p: p.seen.executors == 3)
+        attached.stop()
+        query.stop()
+        told = driver.kept("limited")
+    """)
+    assert kept == list(range(len(kept)))
+    (asked,) = [p for p in beside.journal("limited") if p.applied]
+    assert asked.decision.executors == 3
+    rates = asked.seen.rates
+    assert asked.seen.reported
+    assert rates is not None
+    assert rates.input == pytest.approx(300, rel=0.2)
+    assert rates.total < 100
+
+
 def test_offsets_that_go_back_are_no_reason_to_act(beside: Beside) -> None:
     kept = beside.run("""
         query = driver.start(driver.turned(30), "turned")

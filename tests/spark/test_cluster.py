@@ -19,6 +19,8 @@ sys.path[:0] = {path!r}
 from pathlib import Path
 import sojourn as sj
 from pyspark.sql import SparkSession
+from sojourn.engine.spark.archive import class_options
+from sojourn.engine.spark.java import find_java
 from sojourn.engine.spark.session import QUICK_JAVA
 from test_topologies import LINES, wordcount
 from victims import spark_executor
@@ -33,12 +35,14 @@ if __name__ == "__main__":
     confs["spark.driver.host"] = confs["spark.driver.bindAddress"] = "127.0.0.1"
     confs["spark.executor.cores"], confs["spark.cores.max"] = "4", "8"
     confs["spark.executor.memory"] = "512m"
-    confs["spark.executor.extraJavaOptions"] = QUICK_JAVA
+    cache = Path.home() / ".cache" / "sojourn"
+    archive = class_options(find_java(os.environ, cache).home, cache)[1]
+    confs["spark.executor.extraJavaOptions"] = f"{{QUICK_JAVA}} -XX:+UseSerialGC {{archive}}"
     confs["spark.log.level"] = "FATAL"
     for key, value in confs.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
-    topology = wordcount(Path({out!r}), LINES, 60, processors=3, executors=2)
+    topology = wordcount(Path({out!r}), LINES, 30, processors=3, executors=2)
     settings = {{"commit": 1, "batch": 8}}
     with sj.start(
         topology, spark=spark, checkpoint={checkpoint!r}, settings=settings

@@ -50,7 +50,7 @@ def key_of(n: int) -> int:
 
 def topology(out: Path, count: int) -> sj.Topology:
     t = sj.Topology("division")
-    numbers = t.source("numbers", sj.sources.paced(number, rate=400.0, count=count))
+    numbers = t.source("numbers", sj.sources.paced(number, rate=200.0, count=count))
     through = t.map("through", number, numbers, executors=2, processors=2)
     counted = t.map(
         "count", Count, through, key=key_of, shards=SHARDS, executors=EXECUTORS, processors=4
@@ -62,9 +62,9 @@ def topology(out: Path, count: int) -> sj.Topology:
 def test_every_executor_has_one_processor_and_shards_are_divided_among_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    out, many = tmp_path / "out", 4000
+    out, many = tmp_path / "out", 2000
     t = sj.Topology("divided")
-    numbers = t.source("numbers", sj.sources.paced(number, rate=400.0, count=many))
+    numbers = t.source("numbers", sj.sources.paced(number, rate=200.0, count=many))
     counted = t.map("count", Count, numbers, key=key_of, shards=SHARDS, executors=3, processors=3)
     t.sink("out", sj.sinks.jsonl(str(out)), counted)
     settings = {"commit": "500ms", "paradigm": "resource-centric"}
@@ -118,7 +118,7 @@ def test_the_loop_divides_shards_among_fewer_executors_unless_nothing_may_change
 def test_idle_executors_become_one_and_one_that_outgrows_its_machine_is_split(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    out, many = tmp_path / "out", 6000
+    out, many = tmp_path / "out", 3000
     settings = {"commit": "500ms", "regroup": "1s"}
     with sj.start(topology(out, many), spark=spark, settings=settings) as running:
         await_results(running, out, 200)
@@ -163,7 +163,7 @@ def check(out: Path, numbers: int) -> None:
 
 
 def test_shards_change_hands_while_tuples_flow(spark: SparkSession, tmp_path: Path) -> None:
-    out, many, draw = tmp_path / "out", 4000, tables(1)
+    out, many, draw = tmp_path / "out", 2000, tables(1)
     made = topology(out, many)
     with sj.start(
         made, spark=spark, checkpoint=tmp_path / "checkpoint", settings={"commit": "500ms"}

@@ -2,12 +2,14 @@
 hold each result once, and per-key order was kept."""
 
 import contextlib
+import itertools
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,46 +34,53 @@ from sojourn.sinks import publish
 from sojourn.wiring import Running
 
 
-@pytest.mark.parametrize(
-    ("victim", "vertex", "restarts"),
-    [
+class Forever:
+    """The lines, over and over."""
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.cycle(LINES)
+
+
+def test_kills_lose_and_repeat_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Of each kind of process, one after the other, while tuples flow."""
+    topology = wordcount(tmp_path, Forever(), 50, processors=2)
+    victims: list[tuple[Callable[[Running, str], int], str, int]] = [
         (worker, "count", 1),
         (worker, "split", 0),
         (executor, "count", 1),
         (executor, "lines", 1),
         (executor, "out", 1),
         (spark_python_worker, "split", 1),
-    ],
-    ids=["keyed worker", "worker", "executor", "source", "sink", "Spark Python worker"],
-)
-def test_a_kill_loses_and_repeats_nothing(
-    spark: SparkSession,
-    tmp_path: Path,
-    victim: Callable[[Running, str], int],
-    vertex: str,
-    restarts: int,
-) -> None:
-    topology = wordcount(tmp_path, LINES, 150, processors=2)
+    ]
+    restarts = 0
     with sj.start(topology, spark=spark, settings={"commit": 0.5}) as running:
-        await_results(running, tmp_path)
-        os.kill(victim(running, vertex), signal.SIGKILL)
-        assert running.await_idle(90)
-        assert running.restarts == restarts
-    check_counts(results(tmp_path), WORDS)
 
+        def more(restarts: int, what: str) -> None:
+            """More results come, after so many restarts."""
+            while running.restarts < restarts:
+                assert not running.await_idle(0.1)
+            await_results(running, tmp_path, len(results(tmp_path)) + 100)
+            assert running.restarts == restarts, what
 
-def test_a_dead_nursery_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
-    topology = wordcount(tmp_path, LINES, 150, processors=2)
-    with sj.start(topology, spark=spark, settings={"commit": 0.5}) as running:
-        assert running.await_commit(30)
+        more(0, "before any is killed")
+        for victim, vertex, one in victims:
+            pid = victim(running, vertex)
+            os.kill(pid, signal.SIGKILL)
+            await_exit(pid)
+            restarts += one
+            more(restarts, f"{victim.__name__} of {vertex}")
         dead = nursery(running, "count")
         os.kill(dead, signal.SIGKILL)
         await_exit(dead)
+        more(restarts, "nursery")
         os.kill(executor(running, "count"), signal.SIGKILL)
-        assert running.await_idle(90)
-        assert running.restarts == 1
+        more(restarts + 1, "executor whose nursery is dead")
         assert nursery(running, "count") not in (dead, executor(running, "count"))
-    check_counts(results(tmp_path), WORDS)
+    found = results(tmp_path)
+    lines, rest = divmod(len(found), len(LINES[0].split()))
+    assert rest == 0
+    words = [word for line in itertools.islice(Forever(), lines) for word in line.split()]
+    check_counts(found, words)
 
 
 class Poisoned(sj.Operator):
@@ -144,7 +153,7 @@ def test_a_stranger_cannot_feed_an_executor_nor_join_the_channel(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Not even one who knows all that is no secret, which only the engine itself can tell."""
-    topology = wordcount(tmp_path, LINES, 300, processors=2)
+    topology = wordcount(tmp_path, LINES, 150, processors=2)
     engine = SparkEngine(topology, None, None, spark, EngineSettings())
     with contextlib.ExitStack() as after:
         after.callback(engine.stop)
@@ -234,8 +243,9 @@ def driver(directory: Path, rate: float, commits: int) -> subprocess.Popen[str]:
     )
 
 
-def test_a_killed_driver_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    with driver(tmp_path, 100, 1) as first:
+def test_a_killed_driver_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    """In another driver."""
+    with driver(tmp_path, 50, 1) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "up\n"
         assert first.stdout.readline() == "saved\n"
@@ -244,16 +254,16 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert left
     for pid in left:
         await_exit(pid)
-    with driver(tmp_path, 400, 0) as second:
-        said = second.communicate(timeout=180)[1]
-        assert second.returncode == 0, said
+    topology = wordcount(tmp_path / "out", LINES, 200, processors=2)
+    with sj.start(topology, spark=spark, checkpoint=tmp_path / "checkpoint") as running:
+        assert running.await_idle(90)
     check_counts(results(tmp_path / "out"), WORDS)
 
 
 @pytest.mark.parametrize("when", ["starting", "running"])
 def test_ctrl_c_ends_cleanly(when: str, tmp_path: Path) -> None:
     """The terminal signals the whole group: the driver, Java, and Spark's Python workers."""
-    with driver(tmp_path, 100, 1) as interrupted:
+    with driver(tmp_path, 50, 1) as interrupted:
         assert interrupted.stdout is not None
         if when == "running":
             assert interrupted.stdout.readline() == "up\n"
@@ -261,6 +271,7 @@ def test_ctrl_c_ends_cleanly(when: str, tmp_path: Path) -> None:
         else:
             while not executors():
                 assert interrupted.poll() is None
+                time.sleep(0.05)  # each look is a process
         os.killpg(interrupted.pid, signal.SIGINT)
         said = interrupted.communicate(timeout=60)[1]
         assert said.rstrip().endswith("KeyboardInterrupt"), said
@@ -278,7 +289,7 @@ def test_what_is_committed_but_not_published_is_published_by_the_next_start(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver fails after a commit is durable, before its results come into view."""
-    topology = wordcount(tmp_path, LINES, 150, processors=2)
+    topology = wordcount(tmp_path, LINES, 75, processors=2)
     published: list[int] = []
 
     def once_not(staged: Any, again: bool = False) -> None:

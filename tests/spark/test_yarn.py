@@ -24,7 +24,7 @@ from test_topologies import LINES, wordcount
 
 if __name__ == "__main__":
     die_with({parent})
-    topology = wordcount(Path({out!r}), LINES, 150, processors=2, executors=2)
+    topology = wordcount(Path({out!r}), LINES, 75, processors=2, executors=2)
     settings = {{"commit": 1, "clusterTimeout": 120}}
     with sj.start(
         topology, master="yarn", checkpoint={checkpoint!r}, settings=settings

@@ -33,6 +33,7 @@ _log = logging.getLogger("sojourn")
 _JOIN_S = 120.0
 _COMMIT_S = 600.0
 _QUIET_S = 0.02
+_PAUSE_S = 0.15  # between two looks at executors that are at work, at most
 _SLOTS_S = 0.2
 _LOOK_S = 0.2
 _NO_SLOTS = "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT"
@@ -446,14 +447,17 @@ class Quiet:
     def __init__(self, supervisor: Supervisor, timers: bool) -> None:
         self.supervisor, self.timers = supervisor, timers
         self.before: tuple[int, int] | None = None
+        self.pause_s = _QUIET_S
 
     def seen_twice(self) -> bool:
-        """Look once more. If two looks in a row see the same, nothing is under way."""
+        """Look once more. If two looks in a row see the same, nothing is under way. Each look asks
+        all executors, so it comes less and less often while something is."""
         now = self._look()
         if now is not None and now == self.before:
             return True
         self.before = now
-        time.sleep(_QUIET_S)
+        self.pause_s = _QUIET_S if now is not None else min(_PAUSE_S, 1.5 * self.pause_s)
+        time.sleep(self.pause_s)
         return False
 
     def _look(self) -> tuple[int, int] | None:
