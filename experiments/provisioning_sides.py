@@ -51,7 +51,7 @@ back, which `mended` goes by, and `attach` was mended. In two runs on steps the 
 296 machine-seconds, and Spark 263 and 288. Of the settings that had been repeated, three of each
 trace, none lay between the dearest and those that are a few hundredths of a second too late. So two
 more limits were swept, and six settings repeated. All runs of sweeps were kept, as the model does
-not go by what was wrong. The eighth was ended after 16 of the runs that are compared, all on steps,
+not go by what was wrong. The eighth was ended after 12 of the runs that are compared, all on steps,
 with the same outcome: 295 and 295 machine-seconds, and Spark 282 and 282
 (`provisioning_sides.eighth.jsonl`). A single run of each setting had decided which were repeated,
 and one of them was late by 5.2 s, twice as much as its neighbours. So all are repeated since.
