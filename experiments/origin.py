@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 _USED = ("src", "examples")
-# What runs made, which is not what they are made with.
-_MADE = (":(exclude)results", ":(exclude)unfinished", ":(exclude)README.md")
+# What runs and Python made, which is not what they are made with.
+_MADE = (
+    *(":(exclude)results", ":(exclude)unfinished", ":(exclude)README.md"),
+    ":(exclude,glob)**/__pycache__/**",
+)
 
 
 def origin(folder: Path, name: str) -> dict[str, Any]:
