@@ -285,11 +285,33 @@ def test_machines_that_are_busy_with_nothing_teach_nothing() -> None:
     assert mended(rates, found.known, options=Options(idle=True)).machines == 2
 
 
-def measured(time_s: float, backlog_s: float) -> Any:
+def measured(time_s: float, backlog_s: float = 0.0, comes: float = 100.0, shed: float = 0.0) -> Any:
     return SimpleNamespace(
-        time_s=time_s, interval_s=1.0, external_rate=100.0, shed=0.0, backlog_s=backlog_s,
-        operators={},
+        time_s=time_s, interval_s=1.0, external_rate=comes, shed=shed, backlog_s=backlog_s,
+        operators={"nap": SimpleNamespace(processors=2)},
     )  # fmt: skip
+
+
+def test_what_a_machine_can_process_shows_while_tuples_are_shed() -> None:
+    """In the rest of the period there was less to do, and nothing would ever correct it."""
+    past = [measured(float(n), comes=400.0, shed=300.0 + n) for n in range(3)]
+    past += [measured(float(n), comes=20.0) for n in range(3, 7)]
+    situation: Any = SimpleNamespace(
+        past=tuple(past),
+        wanted=("nap",),
+        smooth=SimpleNamespace(operators={}),
+        metric=None,
+        now_s=6.0,
+    )
+    rates = rates_of(situation, 2, -1.0)
+    assert rates.each == pytest.approx((400 - 301) / 2)
+    assert rates.total == pytest.approx((100 + 99 + 98 + 4 * 20) / 7)
+    found = mended(rates, Known())
+    assert found.known.max_rate == pytest.approx(rates.each)
+    situation.past = tuple(past[3:])
+    calm = rates_of(situation, 2, -1.0)
+    assert calm.machine is None
+    assert mended(calm, found.known).machines == 1
 
 
 @pytest.mark.parametrize(("since_s", "count"), [(0.0, 5), (4.0, 1), (-1.0, 6)])

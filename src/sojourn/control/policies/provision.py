@@ -3,6 +3,7 @@ what came, what was processed and what was shed; their processors go to operator
 Decides once a period. The algorithm itself, as printed and mended, is in `provisioning`."""
 
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -157,7 +158,9 @@ def _by_price(
 
 def rates_of(s: Situation, machines: int, since_s: float) -> Rates:
     """The rates of the intervals since a time. The machines have equal shares. What one processes
-    is by the time for which there were how many: one that came at the end did not do its part."""
+    is by the time for which there were how many: one that came at the end did not do its part. What
+    one can process shows in the intervals in which tuples were shed, if there are some: in others
+    it may have had less to do."""
     past = [m for m in s.past if m.time_s > since_s] or [s.latest]
     seconds = math.fsum(m.interval_s for m in past)
     comes = math.fsum(m.external_rate * m.interval_s for m in past) / seconds
@@ -170,6 +173,11 @@ def rates_of(s: Situation, machines: int, since_s: float) -> Rates:
     there = [sum(m.operators[name].processors for name in s.wanted) for m in past]
     taken = math.fsum(n * m.interval_s for n, m in zip(there, past, strict=True)) / seconds
     each = processed * there[-1] / max(1.0, taken) / machines
+    full = [
+        (m.external_rate - m.shed) / max(1, n)
+        for n, m in zip(there, past, strict=True)
+        if m.shed > 0
+    ]
     off = [m.external_rate - m.shed for m in past]
     spread = _deviation([m.shed for m in past])
     busy = math.fsum(o.busy * o.processors for o in s.smooth.operators.values())
@@ -185,6 +193,7 @@ def rates_of(s: Situation, machines: int, since_s: float) -> Rates:
         growth=growth,
         latency_s=s.metric,
         idle=max(0.0, 1 - busy / have) if have else None,
+        machine=statistics.median(full) * there[-1] / machines if full else None,
     )
 
 
