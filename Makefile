@@ -16,7 +16,7 @@ test: $(VENV)/.dev
 	$(BIN)/python tests/unit/prometheus.py || test -z "$$CI"
 	$(BIN)/python -m pytest -n auto tests/unit tests/cli
 	if $(BIN)/python tests/unit/chromium.py; then $(BIN)/python -m pytest tests/browser; else test -z "$$CI"; fi
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests/spark tests/kafka
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/spark tests/kafka
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ from sojourn.engine.spark.session import QUICK_JAVA, session
 from sojourn.wiring import Running
 
 SLOTS = 18
+LONG = ("examples", "promise", "experiments", "attach", "faults", "yarn", "cluster", "wheel")
 # By which processes of this process's tests are told from those of others; all that they start
 # inherit it.
 MARK = os.environ.get("SOJOURN_TESTS", secrets.token_hex(8))
@@ -30,8 +31,9 @@ for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that take minutes first, so that they do not run alone at the end."""
-    items.sort(key=lambda item: item.path.stem not in ("test_wheel", "test_yarn"))
+    """Files that take minutes first, so that none runs alone at the end."""
+    order = {f"test_{name}": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(LONG)))
 
 
 @pytest.fixture(scope="session")
