@@ -20,6 +20,7 @@ a small machine, beside machines of either kind alone; once if they are ready, a
 40 s to come."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -116,8 +117,10 @@ def control_of(case: Case) -> ControlSettings:
     )
 
 
-def told(case: Case, records: list[Record]) -> dict[str, Any]:
-    """What came of it, second by second and step by step."""
+def told(case: Case, records: list[Record], clean: Sequence[bool] | None = None) -> dict[str, Any]:
+    """What came of it, second by second and step by step. Seconds that are not `clean` say nothing
+    about latency."""
+    clean = [True] * len(records) if clean is None else clean
     machines = [(record.capacity or case.slots) / case.slots for record in records]
     shed = [sum(v.shed for v in record.samples.vertices.values()) for record in records]
     sources = [record.samples.vertices["trades"] for record in records]
@@ -130,16 +133,17 @@ def told(case: Case, records: list[Record]) -> dict[str, Any]:
         since, until = number * case.step_s, (number + 1) * case.step_s
         part = [i for i, at in enumerate(times) if since < at <= until]
         settled = since + 2 * case.period_s + case.start_s
+        sure = [i for i in part if clean[i]]
+        slow_s = [s.p95_s for i in sure if (s := sojourns[i]) is not None]
         each.append(
             {
                 "rate": rate,
                 "machines": machines[part[-1]] if part else 0.0,
                 "shed": sum(shed[i] for i in part),
                 "shed_later": sum(shed[i] for i in part if times[i] > settled),
-                "p95_s": statistics.quantiles(
-                    [s.p95_s for i in part if (s := sojourns[i]) is not None], n=20
-                )[-1],
-                "stalled": sum(sources[i].arrivals > 0 and sojourns[i] is None for i in part),
+                "p95_s": statistics.quantiles(slow_s, n=20)[-1] if len(slow_s) > 1 else 0.0,
+                "stalled": sum(sources[i].arrivals > 0 and sojourns[i] is None for i in sure),
+                "clean": len(sure) / max(1, len(part)),
             }
         )
     return {
