@@ -329,9 +329,15 @@ def test_what_rows_needed_that_came_at_once_is_kept_for_the_next_ones_for_a_whil
             assert found.executors == 1 or "at once of late needed 3" in found.why or time_s == 600
     assert given[0] == (60, need)
     assert next(time_s for time_s, count in given if count == 1) >= 10 * WISH.quiet_s
-    first, _, last = decided(burst(10, 1, 1200.0), memory, WISH).memory.bursts, None, memory.bursts
-    assert [at_s for at_s, _ in last] == [0.0]
-    assert [at_s for at_s, _ in first] == [1200.0]
+    later = decided(burst(10, 1, 1200.0), memory, WISH).memory
+    assert later.bursts == ((1200.0, 1),)
+    for time_s in (1201.0, 1202.0, 1203.0):  # one at work is looked at every second
+        later = decided(burst(1000, 1, time_s, at_least=True), later, WISH).memory
+    assert later.bursts == ((1203.0, need),)
+    assert decided(burst(10, 1, 1210.0), later, WISH).memory.bursts == (
+        (1203.0, need),
+        (1210.0, 1),
+    )
 
 
 def test_executors_that_spark_has_come_unasked_go_as_late_as_others() -> None:

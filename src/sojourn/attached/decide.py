@@ -190,7 +190,8 @@ def _for_burst(seen: Seen, memory: Memory, wish: Wish) -> Decision:
     why = f"{format_rate(seen.burst)} rows came at once, which take {takes[count]:.3g} s"
     found = _within(Decision(count, f"{seen.why}: {why} with {count}", memory), seen, wish)
     least = found.executors or 0
-    kept = [one for one in memory.bursts if seen.time_s - one[0] < _BURSTS * wish.quiet_s]
+    since_s = seen.time_s - _BURSTS * wish.quiet_s
+    kept = [(at_s, n) for at_s, n in memory.bursts if at_s > since_s and n > least]
     low = max(memory.low_most, least) if seen.at_least else memory.low_most
     memory = replace(memory, bursts=(*kept, (seen.time_s, least)), low_most=low)
     more = least > max(seen.asked, seen.executors)
