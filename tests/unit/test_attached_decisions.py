@@ -331,8 +331,8 @@ def test_what_rows_needed_that_came_at_once_is_kept_for_the_next_ones_for_a_whil
     assert next(time_s for time_s, count in given if count == 1) >= 10 * WISH.quiet_s
     later = decided(burst(10, 1, 1200.0), memory, WISH).memory
     assert later.bursts == ((1200.0, 1),)
-    for time_s in (1201.0, 1202.0, 1203.0):  # one at work is looked at every second
-        later = decided(burst(1000, 1, time_s, at_least=True), later, WISH).memory
+    for at_s in (1201.0, 1202.0, 1203.0):  # one at work is looked at every second
+        later = decided(burst(1000, 1, at_s, at_least=True), later, WISH).memory
     assert later.bursts == ((1203.0, need),)
     assert decided(burst(10, 1, 1210.0), later, WISH).memory.bursts == (
         (1203.0, need),
