@@ -156,7 +156,7 @@ def python_of(peer: str) -> str:
         print(f"installing {PEERS[peer]} into {folder.name} (once) …", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        subprocess.run([*pip, "setuptools<81", PEERS[peer]], check=True)
+        subprocess.run([*pip, "setuptools<81", *PEERS[peer].split()], check=True)
         (folder / ".done").touch()
     return str(folder / "bin" / "python")
 

@@ -1,8 +1,10 @@
 """A real Kafka broker on this machine, for trying things out and for tests. It listens on loopback
 only. Its jars come from Maven Central, once. It needs nothing but Java, found as for Spark."""
 
+import contextlib
 import fcntl
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -174,8 +176,10 @@ def _checked(port: int | None) -> int | None:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """A port of loopback that nobody uses now. Systems give higher ones to connections, which could
+    take it while a broker is away."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
