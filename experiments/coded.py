@@ -14,6 +14,7 @@ from typing import Any
 
 import cpu_times
 from cpu_times import kept
+from lab import Lab
 from shapes import Shape, example, nothing
 
 import sojourn as sj
@@ -46,6 +47,12 @@ def times_now(app: str) -> float:
             "less beside it, or on a faster machine"
         )
     return times
+
+
+def sleeps(lab: Lab, app: str) -> float:
+    """The same for the runs that follow, kept with them."""
+    (times,) = lab.each(times_now, [app], 1)
+    return float(times)
 
 
 class Slowed(sj.Operator):

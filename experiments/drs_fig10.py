@@ -36,7 +36,7 @@ from typing import Any
 
 import paired
 from bulks import Bulky, Flow, simulated
-from coded import BUSY, coded, times_now
+from coded import BUSY, coded, sleeps
 from controlled import difference, tentative, unless_busy
 from drs_random import random_shape
 from lab import Claim, Finding, Lab, judged
@@ -240,11 +240,12 @@ def seen_in(shape: Shape, model: str, lab: Lab) -> Network:
     return Network({name: found.stations[name] for name in names}, found.external_rate)
 
 
-def with_code(lab: Lab) -> tuple[list[Series], dict[str, Flow], float]:
-    """Real code, with rates that are drawn anew every second; and how much of the CPU was used."""
+def with_code(lab: Lab) -> tuple[list[Series], dict[str, Flow], dict[str, float]]:
+    """Real code, with rates that are drawn anew every second; how much of the CPU was used, and how
+    many times its CPU time a call slept."""
     mean_rate = coded("vld").rate * REAL_BUSY / BUSY["vld"]
     steps = varied(lab.seed_of("frames"), 0.4 * mean_rate, 1.6 * mean_rate).steps
-    times = lab.once("sleep of vld", partial(times_now, "vld"))
+    times = sleeps(lab, "vld")
     shape = coded("vld", steps, mean_rate, times)
     best, *rivals = of_code(shape)
 
@@ -255,7 +256,7 @@ def with_code(lab: Lab) -> tuple[list[Series], dict[str, Flow], float]:
         return some, {name: flow_of(samples, name) for name in NAMES}, steal.told()["busy"]
 
     (found,) = lab.each(measured, [shape], 1)
-    return found[0], found[1], found[2]
+    return found[0], found[1], {"busy": found[2], "sleeps": times}
 
 
 def of_code(shape: Shape) -> list[dict[str, int]]:
@@ -286,7 +287,7 @@ def told(
     found: Found,
     agree: Agreement,
     quick: bool,
-    real: tuple[list[Series], dict[str, Flow], float] | None = None,
+    real: tuple[list[Series], dict[str, Flow], dict[str, float]] | None = None,
 ) -> Finding:
     """What they show."""
     unsure = "too short to tell" if quick else "not told apart"
@@ -312,8 +313,9 @@ def told(
             }
     claims += _agreeing(agree)
     if real is not None:
-        claims += unless_busy([_real(*real[:2])], real[2])
+        claims += unless_busy([_real(*real[:2])], real[2]["busy"])
         figures["real code"] = {
+            **real[2],
             "measured_s": {one.label: one.mean_s for one in real[0]},
             "stations": {name: vars(flow) for name, flow in real[1].items()},
         }

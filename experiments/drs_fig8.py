@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any
 
 import paired
-from coded import BUSY, TIMES, coded, times_now
+from coded import BUSY, TIMES, coded, sleeps
 from controlled import (
     POLICIES,
     Run,
@@ -44,11 +44,10 @@ from controlled import (
     told,
     unless_busy,
 )
-from lab import Claim, Finding, Lab, judged
+from lab import Claim, Finding, Lab, Watched, judged
 from paired import Estimate
 from restarts import restarts
 from shapes import Shape, fpd, neighbours, vld
-from stolen import Steal
 
 from sojourn.queueing import assign_processors
 from sojourn.settings import ControlSettings
@@ -106,7 +105,8 @@ def run(lab: Lab) -> Finding:
     resized_s: list[float] = []
 
     def made(policy: str, case: tuple[Shape, tuple[int, ...]]) -> tuple[Run, list[float]]:
-        return controlled(lab, policy, *case, minutes, first)
+        one, watched = controlled(lab, policy, *case, minutes, first)
+        return one, watched.resized_s
 
     for policy in POLICIES if not quick else POLICIES[:1]:
         found[policy] = {shape.name: [] for shape in shapes}
@@ -122,36 +122,37 @@ def run(lab: Lab) -> Finding:
             found[policy][shape.name].append(one)
             resized_s += took_s
     busy, restart = 0.0, None
+    times = {}
     if lab.engine == "spark" and not quick:
         for app in BUSY:
-            runs, used = with_code(lab, app)
+            times[app] = sleeps(lab, app)
+            runs, used = with_code(lab, app, times[app])
             found["drs-2017"][f"{app}-code"] = runs
             busy = max(busy, used)
         restart = restarts(lab)
-    return told_of(found, first, resized_s, restart, lab.quick, busy)
+    return told_of(found, first, resized_s, restart, lab.quick, busy, times)
 
 
 def controlled(
     lab: Lab, policy: str, shape: Shape, start: tuple[int, ...], minutes: int, first: int
-) -> tuple[Run, list[float]]:
-    """One run, and how long resizes took."""
+) -> tuple[Run, Watched]:
+    """One run, and what it was made of."""
     minute_s = minute_of(lab, MINUTE_S)
     allocation = dict(zip(shape.service, start, strict=True))
     settings, allowed_s = settings_of(policy, first, minute_s), (first - 1) * minute_s
-    records, resized_s = lab.controlled(shape, allocation, settings, minutes * minute_s, allowed_s)
-    return run_of(records, list(shape.service), quiet=first - 1), resized_s
+    found = lab.controlled(shape, allocation, settings, minutes * minute_s, allowed_s)
+    return run_of(found.records, list(shape.service), quiet=first - 1), found
 
 
-def with_code(lab: Lab, app: str) -> tuple[list[Run], float]:
-    """Real code from what the scheduler recommends in a run of its own, and from two others; and
-    the most of the CPU that was used."""
-    shape = coded(app, times=lab.once(f"sleep of {app}", partial(times_now, app)))
+def with_code(lab: Lab, app: str, times: float) -> tuple[list[Run], float]:
+    """Real code, whose calls sleep so many times their CPU time, from what the scheduler recommends
+    in a run of its own, and from two others; and the most of the CPU that was used."""
+    shape = coded(app, times=times)
     network = shape.network()
 
     def one(start: tuple[int, ...]) -> tuple[Run, float]:
-        with Steal() as steal:
-            run, _ = controlled(lab, "drs-2017", shape, start, MINUTES, FIRST)
-        return run, steal.told()["busy"]
+        run, watched = controlled(lab, "drs-2017", shape, start, MINUTES, FIRST)
+        return run, watched.busy
 
     begin = tuple(assign_processors(network, 22).allocation.values())
     ((before, _),) = lab.each(one, [begin], 1)
@@ -170,6 +171,7 @@ def told_of(
     restart: Estimate | None,
     quick: bool,
     busy: float = 0.0,
+    times: Mapping[str, float] | None = None,
 ) -> Finding:
     """What they show."""
     claims: list[Claim] = []
@@ -204,6 +206,7 @@ def told_of(
         "resized_s": resized_s,
         "restart_s": None if restart is None else (restart.value, restart.half),
         "busy with real code": busy,
+        "times that real code sleeps": times or {},
     }
     return judged(tentative(claims, quick), figures, rows, partial(draw, found, first))
 
@@ -384,6 +387,6 @@ def draw(found: Runs, first: int, figure: Any) -> None:
         for one, mark in zip(found[policy][name], "o+x", strict=False):
             means = [None if mean is None else mean * 1e3 for mean in one.means_s]
             axes.plot(range(1, len(means) + 1), means, f"{mark}-", label=told(one.start))
-        axes.axvline(first, ls=":", c="grey")
+        axes.axvline(first, ls=":", c="grey", label=f"theirs change, minute {first}")
         axes.set(title=f"{name}, {policy}", xlabel="minutes", ylabel="sojourn, ms")
         axes.legend(fontsize=6)

@@ -73,6 +73,42 @@ class Measured:
         return is_above(self.mean_s - other.mean_s, squares, (self.parts, other.parts))
 
 
+@dataclass(frozen=True)
+class Watched:
+    """A run under control: a record for each tick, how many seconds each resize at the end of an
+    interval took, and the share of the CPU that was used, from the first interval to the last. On
+    machines, on Spark, also the longest time without a tuple that was done, between each record and
+    the one before."""
+
+    records: list[Record]
+    resized_s: list[float] = field(default_factory=list)
+    busy: float = 0.0
+    gaps_s: list[float] = field(default_factory=list)
+
+
+class Gaps:
+    """The longest time without a tuple that is done. Notes when they are, in the hub's thread."""
+
+    def __init__(self, tracker: Any) -> None:
+        self.lock = threading.Lock()
+        self.last_s, self.longest_s = time.monotonic(), 0.0
+        self.add, tracker._add = tracker._add, self._added
+
+    def _added(self, sojourn_s: float) -> None:
+        self.add(sojourn_s)
+        with self.lock:
+            now_s = time.monotonic()
+            self.longest_s = max(self.longest_s, now_s - self.last_s)
+            self.last_s = now_s
+
+    def take(self) -> float:
+        """Since the last call; one that has not ended counts again in the next."""
+        with self.lock:
+            longest_s = max(self.longest_s, time.monotonic() - self.last_s)
+            self.longest_s = 0.0
+            return longest_s
+
+
 @dataclass
 class Lab:
     """Where experiments are made: an engine, how long to look, and the seed of what is drawn."""
@@ -210,12 +246,11 @@ class Lab:
         settings: ControlSettings,
         seconds: float,
         act_from_s: float = 0.0,
-    ) -> tuple[list[Record], list[float]]:
-        """Under control for a while; nothing is changed before a time. Also how many seconds each
-        resize at the end of an interval took, on Spark."""
+    ) -> Watched:
+        """Under control for a while; nothing is changed before a time."""
         resized_s: list[float] = []
         records: list[Record] = []
-        with self.running(shape, allocation) as (engine, let_pass):
+        with self.running(shape, allocation) as (engine, let_pass), Steal() as steal:
             passed_s, began_s = 0.0, time.monotonic()
             if self.engine == "simulator":
                 engine.max_sojourn_s = settings.max_sojourn_s
@@ -249,7 +284,8 @@ class Lab:
                     assert record.decision.allocation is not None
                     asked = record.decision.allocation
                     resized_s.append(_seconds_until(engine, asked, asked_s))
-        return records, resized_s
+            busy = steal.told()["busy"]
+        return Watched(records, resized_s, busy)
 
     def on_machines(
         self,
@@ -259,10 +295,17 @@ class Lab:
         max_sojourn: str,
         seconds: float,
         act_from_s: float,
-    ) -> list[Record]:
+    ) -> Watched:
         """Under control on machines that come and go, real ones on Spark; nothing is changed before
         a time."""
         records: list[Record] = []
+        gaps: list[Gaps] = []
+        gaps_s: list[float] = []
+
+        def told(record: Record) -> None:
+            gaps_s.append(gaps[0].take() if gaps else 0.0)
+            records.append(record)
+
         shape = replace(shape, drawn=self.seed)
         settings = settings_for(None, [*conf, "batch=10min"], max_sojourn=max_sojourn)
         of_engine, of_control, _ = settings
@@ -276,11 +319,14 @@ class Lab:
                     of_control,
                     checkpoint=checkpoint,
                     act_after_s=act_from_s,
-                    listeners=[records.append],
+                    listeners=[told],
                 ) as running,
+                Steal() as steal,
             ):
+                gaps.append(Gaps(running.engine.hub.tracker))
                 running.wait(seconds)
-            return records
+                busy = steal.told()["busy"]
+            return Watched(records, busy=busy, gaps_s=gaps_s)
         Simulation(
             shape.topology(allocation, sleep=False),
             shape.workload(),
@@ -292,7 +338,7 @@ class Lab:
             ),
             act_after_s=act_from_s,
         ).run(listeners=[records.append])
-        return records
+        return Watched(records)
 
     def measure(
         self, shape: Shape, allocations: Sequence[Mapping[str, int]], seconds: float

@@ -177,7 +177,8 @@ def test_experiments_control_shapes_and_see_how_long_a_change_takes(spark: Spark
     shape = shapes.vld(rate=4.0, scale=10.0)
     settings = ControlSettings(max_processors=9, interval_s=2.0, window_s=4.0, gain=0.01, doubt=0.0)
     start = {"extract": 2, "match": 6, "aggregate": 1}
-    records, resized_s = bench.controlled(shape, start, settings, 12.0, act_from_s=5.0)
+    found = bench.controlled(shape, start, settings, 12.0, act_from_s=5.0)
+    records, resized_s = found.records, found.resized_s
     applied = [record for record in records if record.applied]
     assert applied
     assert len(resized_s) == len(applied)

@@ -28,8 +28,9 @@ def test_real_code_runs_under_control(spark: SparkSession, app: str, policy: str
     settings = ControlSettings(
         policy=policy, max_processors=9, interval_s=SHORT, window_s=SHORT, change_interval_s=0.0
     )
-    records, _ = bench.controlled(shape, start, settings, 8 * SHORT)
-    run = run_of(records, list(shape.service))
+    found = bench.controlled(shape, start, settings, 8 * SHORT)
+    assert 0 < found.busy <= 1
+    run = run_of(found.records, list(shape.service))
     assert len(run.means_s) == 8
     assert any(mean is not None for mean in run.means_s)
     assert sum(run.end) <= 9
@@ -75,7 +76,7 @@ if __name__ == "__main__":
     pattern = ((3, 6.0), (26, 18.0))  # machines may take long to start
     run = drs_fig9.on_machines(bench, "drs-2017", pattern, 2, 2.0)
     changes = [(one.before, one.after, one.asked) for one in run.changes]
-    print(json.dumps([run.machines, changes]), flush=True)
+    print(json.dumps([run.machines, changes, run.gaps_s]), flush=True)
 """
 
 
@@ -88,7 +89,9 @@ def test_figure_9_runs_on_machines_that_come(tmp_path: Path) -> None:
         [sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    machines, changes = json.loads(ended.stdout.splitlines()[-1])
+    machines, changes, gaps_s = json.loads(ended.stdout.splitlines()[-1])
+    assert len(gaps_s) == len(machines)
+    assert all(0 < gap_s < 60 for gap_s in gaps_s)  # something was done
     assert machines[0] == 2
     assert max(machines) > 2
     room = 10  # on the two machines that were there

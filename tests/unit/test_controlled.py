@@ -169,15 +169,17 @@ def long_run(
     minutes: Sequence[int], rise_s: float = 1.2, machines: bool = True, ways: Any = None
 ) -> Run:
     """Machines come three minutes after it is decided that they are needed, and go as late."""
-    means, up = [0.16] * 46, [2] * 46
+    means, up, gaps = [0.16] * 46, [2] * 46, [0.3] * 46
     changes = []
     for decided, way in zip(minutes, ways or WAYS, strict=False):
         minute = min(46, decided + 3)
         change = Change(minute, way[0], way[1], decided)
         changes.append(change)
-        means[minute - 1] += rise_s if change.adds else 0.1
+        for some in (means, gaps):
+            some[minute - 1] += rise_s if change.adds else 0.1
         up[minute - 1 :] = [up[-1] + (1 if change.adds else -1)] * (47 - minute)
-    return Run(drs_fig9.START, tuple(means), tuple(changes), tuple(up) if machines else ())
+    of_machines = (tuple(up), 0.0, tuple(gaps)) if machines else ()
+    return Run(drs_fig9.START, tuple(means), tuple(changes), *of_machines)
 
 
 def short_run(minutes: Sequence[int]) -> Run:
@@ -250,7 +252,8 @@ def test_figure_9_is_not_decided_by_a_part_of_the_pattern_or_without_machines() 
 
 
 def test_figure_9_says_nothing_of_what_machines_cost_in_virtual_time() -> None:
-    assert fig9(virtual=True)[-2:] == [None, None]
+    virtual = replace(long_run((14, 28, 37)), gaps_s=())
+    assert fig9(slow=virtual, virtual=True)[-2:] == [None, None]
     assert fig9(restart=None)[-1] is None
 
 
@@ -270,8 +273,10 @@ def test_rises_are_where_machines_change_and_not_where_they_are_asked_for() -> N
     assert run.moves() == [(17, True), (31, False), (40, True)]
     assert [comes for comes, _ in controlled.rises(run)] == [True, False, True]
     assert [rise for _, rise in controlled.rises(run)] == pytest.approx([1.2, 0.1, 1.2])
-    short = replace(run, minute_s=5.0)  # where a stall of so long raises the mean by more
-    assert [rise for _, rise in controlled.rises(short)] == pytest.approx([0.1, 0.1 / 12, 0.1])
+    assert [stall for _, stall, _ in controlled.stalls(run)] == pytest.approx([1.2, 0.1, 1.2])
+    assert [usual for *_, usual in controlled.stalls(run)] == pytest.approx([0.3] * 3)
+    later = replace(run, gaps_s=run.gaps_s[1:] + (0.3,))  # a minute before machines change
+    assert controlled.stalls(later)[0][1] == 0.0
     level = replace(run, means_s=(0.5,) * 16 + (0.5,) + (0.2,) * 29)
     assert controlled.rises(level)[0][1] == pytest.approx(0.0)  # no higher than before
 
@@ -294,7 +299,8 @@ def test_urgent_changes_count_for_the_minute_they_are_made_in() -> None:
     pressure = Pressure("extract", 9.0, 1.0, 0.0)
     records = [record(15.0, None), record(20.0, Action.ADD), record(30.0, None)]
     records[1] = replace(records[1], pressures=(pressure,))
-    found = controlled.run_of(records, ["extract"])
+    found = controlled.run_of(records, ["extract"], gaps_s=[0.1, 0.9, 0.4])
+    assert found.gaps_s == (0.1, 0.9)
     assert found.changes == (Change(2, (1,), (2,)),)
     assert len(found.means_s) == 2
 
@@ -338,7 +344,9 @@ def exp(
 ) -> Run:
     means = [before] * 13 + [peak] + [after] * 13
     up = (machines[0],) * 13 + (machines[1],) * 14
-    return Run(start, wavering(means, noise), (Change(minute + 1, start, end, minute),), up)
+    gaps = (0.3,) * 13 + (0.3 + peak,) + (0.3,) * 13
+    changes = (Change(minute + 1, start, end, minute),)
+    return Run(start, wavering(means, noise), changes, up, 0.0, gaps)
 
 
 def fig10(a: Any = (), b: Any = ()) -> list[bool | None]:
@@ -376,7 +384,7 @@ def test_machines_come_and_go_as_theirs() -> None:
         ({"minute": 20}, {}, [1]),
         ({"after": 0.6}, {}, [2]),
         ({}, {"after": 1.2}, [3]),
-        ({"peak": 0.9}, {}, [4]),
+        ({"peak": 0.5}, {}, [4]),
         ({"peak": 4.7}, {}, [6]),
         ({"end": (9, 9, 1)}, {}, [5]),
     ],
@@ -389,6 +397,7 @@ def test_figure_10_of_icdcs_fails_where_they_do_not(a: Any, b: Any, fails: list[
 def test_figure_10_of_icdcs_is_not_decided_where_nobody_can_tell() -> None:
     assert fig10({"noise": 2.0}, {"noise": 2.0})[0] is None
     assert fig10({"machines": (4, 4)})[4] is None
+    assert fig10({"peak": 1.3})[4] is None  # by no more than what is usual
 
 
 def test_they_are_drawn(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def test_how_likely_it_is_to_be_the_best_by_chance() -> None:
 
 def record(time_s: float, did: Action | None, mean_s: float = 0.1, load: float = 0.5) -> Record:
     source = sample("frames", 7.0, 6.0, None)
-    vertices = {"frames": source, "extract": sample("extract", 5.0, 6.0, load / 6.0)}
+    vertices = {"frames": source, "extract": sample("extract", 8.0, 6.0, load / 6.0)}
     decision = Decision(did or Action.HOLD, "", {"extract": 2} if did else None)
     return Record(
         number=1,
@@ -288,7 +288,7 @@ def test_what_cannot_wait_is_decided_at_once(policy: str, urgent: bool) -> None:
     shape = replace(shapes.vld(scale=10.0), sources={"frames": SourceLoad(steps)})
     settings = ControlSettings(policy=policy, max_sojourn_s=0.3, interval_s=20.0, window_s=60.0)
     start = {"extract": 2, "match": 2, "aggregate": 1}
-    records, _ = bench.controlled(shape, start, settings, 120.0)
+    records = bench.controlled(shape, start, settings, 120.0).records
     assert sum(not record.pressures for record in records) == 6
     assert any(record.pressures and record.applied for record in records) is urgent
 
@@ -319,7 +319,7 @@ def test_machines_come_in_the_simulator_once_changes_are_allowed(policy: str) ->
     conf.append(f"policy={policy}")
     start = {"extract": 8, "match": 8, "aggregate": 1}
     shape = shapes.vld(rate=15.0, scale=2.0)
-    records = bench.on_machines(shape, start, conf, "550ms", 150.0, 60.0)
+    records = bench.on_machines(shape, start, conf, "550ms", 150.0, 60.0).records
     ends = [record.time_s for record in records if not record.pressures]
     assert ends == [10.0 * n for n in range(1, 16)]
     assert {record.capacity for record in records if record.time_s < 60.0} == {20}
@@ -333,7 +333,8 @@ def test_places_that_are_reserved_are_kept() -> None:
     shape = replace(shapes.vld(rate=14.2, scale=2.5), reserved=3)
     conf = ["measure.interval=10s", "change.quiet=10s", "machines.processors=5", "machines.most=5"]
     start = {"extract": 8, "match": 8, "aggregate": 1}
-    records = bench.on_machines(shape, start, [*conf, "policy=drs-2017"], "500ms", 200.0, 60.0)
+    conf.append("policy=drs-2017")
+    records = bench.on_machines(shape, start, conf, "500ms", 200.0, 60.0).records
     assert {record.capacity for record in records if record.time_s < 60.0} == {20}
     assert records[-1].capacity == 25
     for record in records:

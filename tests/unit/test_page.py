@@ -152,6 +152,18 @@ def test_long_lists_are_thinned_when_a_result_is_kept(tmp_path: Path) -> None:
     assert found["deep"][0]["many"] == {"items": 205, "every": 3, "kept": list(range(0, 205, 3))}
 
 
+def test_a_run_with_other_code_stands_beside_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "drs_fig6.json"
+    names = []
+    for commit in ("a" * 40, "a" * 40, "c" * 40):
+        told = result()
+        told["run"] = {"commit": commit, "changed": []}
+        path.write_text(json.dumps(told), encoding="utf-8")
+        names.append(kept.keep(path, tmp_path / "results").name)
+    assert names[0] == names[1] == "drs_fig6.spark.full.seed0.bbbbbbb.json"
+    assert names[2] == "drs_fig6.spark.full.seed0.bbbbbbb.ccccccc.json"
+
+
 def test_results_of_before_seeds_are_read_and_others_refused(tmp_path: Path) -> None:
     told = result()
     del told["seed"], told["claims"], told["rule"], told["date"]

@@ -132,10 +132,11 @@ def _run_each(
     lab: Any = importlib.import_module("lab")
     watch: Any = importlib.import_module("stolen")
     origin: Any = importlib.import_module("origin")
-    origins = {name: origin.origin(folder, name) for name in modules}  # of the code as loaded
+    code = origin.code(folder)  # as loaded
+    origins = {name: origin.origin(folder, name) for name in modules}
     for name, module in modules.items():
         began, date = time.monotonic(), datetime.now(UTC)
-        runs = _runs_of(bench, name, origins[name], origin.code(folder))
+        runs = _runs_of(bench, name, origins[name], code)
         bench.begin(runs)
         try:
             with busy(name, after_s=0.0), watch.Steal() as steal:

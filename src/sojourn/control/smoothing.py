@@ -41,7 +41,9 @@ def smoothed(
     count; a source may have told that the load rose at `risen_s`. `served` counts all; the present
     state is the newest's."""
     newest = past[-1]
-    past = [m for m in past if m.time_s > newest.time_s - settings.memory_s]
+    # Measures come a little too early or too late, and the window has as many either way.
+    first_s = newest.time_s - settings.memory_s + settings.interval_s / 2
+    past = [m for m in past if m is newest or m.time_s > first_s]
     ages = [newest.time_s - m.time_s for m in past]
     weights = [settings.weight(age) * m.interval_s for age, m in zip(ages, past, strict=True)]
     first, rising = _load_since(past, risen_s)

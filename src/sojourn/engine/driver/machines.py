@@ -141,27 +141,33 @@ class StandalonePool(_ClusterPool):
 
     def up(self) -> list[str]:
         """The Workers whose process has not ended."""
-        return [name for name, worker in self.cluster.workers.items() if not worker.silent]
+        workers = self.cluster.workers.copy()  # some may be removed meanwhile
+        return [name for name, worker in workers.items() if not worker.silent]
 
     def is_on(self, hello: m.Hello, name: str) -> bool:
         """The Worker's temporary directory is what makes it a machine."""
-        return f":{self.cluster.workers[name].temporary}/" in hello.machine
+        return self._is_of(hello.machine, name)
 
     def outpost(self, name: str) -> str | None:
         """The same."""
-        temporary, found = self.cluster.workers[name].temporary, self.engine.outposts.machines
-        return next((machine for machine in found if f":{temporary}/" in machine), None)
+        found = self.engine.outposts.machines
+        return next((machine for machine in found if self._is_of(machine, name)), None)
 
     def may_have(self, name: str, spark_executor: str) -> bool:
         """By what executors and outposts said of themselves."""
         known = {hello.spark_executor: hello.machine for hello in self.homes}
         machine = (known | self.engine.outposts.names).get(spark_executor)
-        return machine is None or f":{self.cluster.workers[name].temporary}/" in machine
+        return machine is None or self._is_of(machine, name)
+
+    def _is_of(self, machine: str, name: str) -> bool:
+        """A Worker that is just being removed has no machine any more."""
+        worker = self.cluster.workers.get(name)
+        return worker is not None and f":{worker.temporary}/" in machine
 
     def bring_up(self, machines: int) -> str:
         """Start Workers, and wait for their Spark executors."""
         added = [self.cluster.add(slots_of(self.cores)) for _ in range(machines - len(self.up()))]
-        await_slots(self.engine, machines * self.cores)
+        await_slots(self.engine, machines * slots_of(self.cores))
         return f"{', '.join(added)} came up"
 
     def give_back(self, names: list[str]) -> None:

@@ -508,6 +508,7 @@ class ElasticExecutor:
                 self.batches.let_end()
             case m.Welcome():
                 self.welcome = message
+                self.meter.started_s = time.monotonic()
                 if message.shares is not None:
                     self.wanted = len(message.shares)
                 self._begin()
