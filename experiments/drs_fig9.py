@@ -74,6 +74,7 @@ LONG: Pattern = ((6, 6.0), (15, 12.0), (13, 6.0), (12, 18.0))
 SHORT: Pattern = ((6, 6.0), (3, 12.0), (11, 6.0))
 QUICK_LONG: Pattern = ((6, 6.0), (12, 12.0))
 PAPER_DELAYS = {3: (3.0, 3.0), 6: (7.0, 6.0)}  # up and down
+PAPER_MINUTES = {("long", 6): (12, 26, 35), ("short", 3): (9, 15), ("short", 6): ()}
 WITHIN = 1.0
 DEARER, LEAST_S = 2.0, 1.0  # the latter of real time
 TIMES = 5  # that full runs in the simulator are made
@@ -467,9 +468,9 @@ def _minutes_told(paper: str, of: str, some: Some, whole: bool) -> list[Claim]:
     found = []
     for says, one, theirs, complete in (
         ("with lasting changes and w = 6, it re-allocates in the 12th, 26th and 35th minute",
-         long6, (12, 26, 35), whole),
+         long6, PAPER_MINUTES["long", 6], whole),
         ("in the burst with w = 3, it re-allocates in the 9th and 15th minute",
-         short3, (9, 15), True),
+         short3, PAPER_MINUTES["short", 3], True),
     ):  # fmt: skip
         minutes = [one.since(change) for change in one.changes]
         near = len(minutes) == len(theirs) and all(
@@ -524,7 +525,8 @@ def _minutes(some: Sequence[float | None]) -> str:
 
 
 def draw(found: Runs, patterns: Mapping[str, Pattern], figure: Any) -> None:
-    """As theirs: the rate above, and a curve for each window with its changes as lines."""
+    """As theirs: the rate above, and a curve for each window with its changes as lines. Dashed ones
+    are theirs, where they name the minute."""
     policies = list(dict.fromkeys(policy for policy, _, _ in found))
     rows = 1 + 2 * len(policies)
     for column, (what, pattern) in enumerate(patterns.items(), 1):
@@ -539,6 +541,8 @@ def draw(found: Runs, patterns: Mapping[str, Pattern], figure: Any) -> None:
             axes.plot(range(1, len(means) + 1), means, ".-")
             axes.axhline(1000, ls=":", c="grey")
             axes.axhline(450, ls=":", c="grey")
+            for theirs in PAPER_MINUTES.get((what, window), ()):
+                axes.axvline(theirs, ls="--", c="tab:blue", alpha=0.6)
             for change in one.changes:
                 axes.axvline(change.minute, c="tab:red", alpha=0.6)
                 axes.text(change.minute, 1500, told(change.after), fontsize=5, rotation=90)

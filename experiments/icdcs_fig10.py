@@ -353,13 +353,17 @@ def _highest(one: Run) -> list[float]:
 
 
 def draw(found: Runs, first: int, figure: Any) -> None:
-    """As theirs: a curve for each experiment."""
+    """As theirs: a curve for each experiment, with the highest of theirs as a cross."""
     for number, (policy, runs) in enumerate(found.items(), 1):
         axes = figure.add_subplot(1, len(found), number)
         for name, (one, target_s) in runs.items():
             means = [None if mean is None else mean * 1e3 for mean in one.means_s]
             (line,) = axes.plot(range(1, len(means) + 1), means, "o-", label=name)
             axes.axhline(target_s * 1e3, ls=":", c=line.get_color(), label=f"target of {name}")
+            if policy != "real code":
+                peak_ms = EXPERIMENTS[name][5]
+                told_as = f"theirs, {name}: {peak_ms} ms"
+                axes.plot([first], [peak_ms], "X", c=line.get_color(), label=told_as)
         axes.axvline(first, ls="--", c="grey")
         axes.set(title=policy, xlabel="minutes", yscale="log")
         axes.set_ylabel("mean sojourn, ms")

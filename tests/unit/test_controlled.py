@@ -275,7 +275,7 @@ def test_rises_are_where_machines_change_and_not_where_they_are_asked_for() -> N
     assert [rise for _, rise in controlled.rises(run)] == pytest.approx([1.2, 0.1, 1.2])
     assert [stall for _, stall, _ in controlled.stalls(run)] == pytest.approx([1.2, 0.1, 1.2])
     assert [usual for *_, usual in controlled.stalls(run)] == pytest.approx([0.3] * 3)
-    later = replace(run, gaps_s=run.gaps_s[1:] + (0.3,))  # a minute before machines change
+    later = replace(run, gaps_s=(*run.gaps_s[1:], 0.3))  # a minute before machines change
     assert controlled.stalls(later)[0][1] == 0.0
     level = replace(run, means_s=(0.5,) * 16 + (0.5,) + (0.2,) * 29)
     assert controlled.rises(level)[0][1] == pytest.approx(0.0)  # no higher than before
