@@ -166,7 +166,7 @@ def _monotonic(paper: str, of: str, found: Applications, unsure: str) -> Claim:
         f"{of}measured sojourn is strictly monotonic in the estimated one, over the six "
         "allocations of each application, as far as estimates differ by more than 1 %",
         "of each two allocations, the one with the higher estimate is the slower one: holds if "
-        "that is sure for all pairs of both applications whose estimates differ by more than 1 %, "
+        "that is sure for all pairs of all applications whose estimates differ by more than 1 %, "
         "with 95 % confidence each; does not if any pair at all is the other way round, by Holm's "
         "correction",
         f"{sum(sure)} of {len(apart)} such pairs are in order for sure, {len(some) - len(apart)} "
@@ -316,7 +316,7 @@ def _strong(found: Estimate, quick: bool) -> Claim:
 def draw(figures: Mapping[str, Mapping[str, Any]], figure: Any) -> None:
     """As theirs: a point for each allocation."""
     for number, (name, one) in enumerate(figures.items(), 1):
-        axes = figure.add_subplot(2, 2, number)
+        axes = figure.add_subplot(2, -(-len(figures) // 2), number)
         for what, label, mark in (
             ("estimated_s", "eq. 4", "o"),
             ("one_branch_s", "one branch", "x"),
