@@ -74,6 +74,7 @@ from scores import Seconds, back_after
 
 import sojourn as sj
 from sojourn import configuration
+from sojourn.asked import settings_for
 from sojourn.control.controller import Record
 from sojourn.control.journal import read_journal
 from sojourn.control.model import network_of
@@ -82,7 +83,6 @@ from sojourn.control.situation import Action
 from sojourn.control.smoothing import smoothed
 from sojourn.engine.spark.session import session
 from sojourn.queueing.network import Network
-from sojourn.wiring import settings_for
 
 ROOT = Path(__file__).parents[1]
 SLEEPS = {"check": 0.025, "price": 0.040}

@@ -26,9 +26,10 @@ from victims import executor, host, nursery, worker
 
 import sojourn as sj
 from sojourn import configuration
+from sojourn.asked import settings_for
 from sojourn.control.controller import Record
 from sojourn.engine.worker.keys import key_hash
-from sojourn.wiring import Running, settings_for
+from sojourn.wiring import Running
 
 SHARDS, STATE = 256, 100 << 20
 HERE, THERE = 5, 3  # processors of one machine, and further ones

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sojourn import configuration
+from sojourn.asked import argument_layer, check_goal, check_room
 from sojourn.confidence import half_width
 from sojourn.control.journal import read_journal
 from sojourn.control.loop import Listener
@@ -29,7 +30,7 @@ from sojourn.simulator.workload import OperatorLoad, Workload
 from sojourn.sinks import Sink
 from sojourn.sources import Source
 from sojourn.topology import OperatorSpec, SinkSpec, SourceSpec, Topology
-from sojourn.wiring import argument_layer, check_goal, check_room, control_loop
+from sojourn.wiring import control_loop
 
 Settings = tuple[EngineSettings, ControlSettings, SimulatorSettings]
 Progress = Callable[[float], None]  # called with the share of the virtual time that has passed

@@ -16,10 +16,10 @@ from victims import executor
 
 import sojourn as sj
 from sojourn import configuration
+from sojourn.asked import settings_for
 from sojourn.control.controller import Record
 from sojourn.control.situation import Action
 from sojourn.engine.driver.states import read_state
-from sojourn.wiring import settings_for
 
 KEYS, SHARDS, EXECUTORS = 40, 24, 3
 

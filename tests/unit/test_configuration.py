@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sojourn import configuration
+from sojourn.asked import retargeted
 from sojourn.configuration import (
     changed_live,
     from_environment,
@@ -18,7 +19,6 @@ from sojourn.configuration import (
 from sojourn.errors import InputError
 from sojourn.provisioning.kinds import Kind
 from sojourn.settings import ControlSettings, EngineSettings, known_keys
-from sojourn.wiring import retargeted
 
 
 def test_later_layers_go_over_earlier_ones(tmp_path: Path) -> None:

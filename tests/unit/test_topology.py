@@ -12,6 +12,7 @@ import cloudpickle
 import pytest
 
 from sojourn import sinks, sources, windows
+from sojourn.asked import check_room
 from sojourn.control.controller import shape_of
 from sojourn.engine.driver.build import pickled
 from sojourn.errors import InputError
@@ -22,7 +23,6 @@ from sojourn.simulator.engine import SimulatedEngine
 from sojourn.streams import Vertex
 from sojourn.testing import Bench
 from sojourn.topology import Edge, Topology, told_of
-from sojourn.wiring import check_room
 
 
 def numbers() -> sources.Source:

@@ -67,9 +67,10 @@ def run(
 ) -> None:
     """Run a topology and keep its target with the fewest processors. Ctrl-C stops it cleanly."""
     from sojourn import configuration
+    from sojourn.asked import check_goal, settings_for
     from sojourn.cli.recalibrate import Watch
     from sojourn.settings import ControlSettings, EngineSettings
-    from sojourn.wiring import Running, check_goal, settings_for
+    from sojourn.wiring import Running
 
     if verbose:
         speak_up()
