@@ -2,8 +2,8 @@
 
     python examples/kafka_orders.py [--count 500] [--servers HOST:PORT]
 
-Without --servers it brings up a broker of its own, on loopback, which needs nothing but Java. It
-writes the orders itself, and reads the totals back as any other program would.
+Without --servers it brings up a broker of its own, on loopback, which needs Java. It writes the
+orders itself, and reads the totals back as any other program would.
 """
 
 import argparse

@@ -47,6 +47,13 @@ def read_file(path: Path) -> Layer:
             if line.strip() and not line.lstrip().startswith(("#", "!")):
                 key, *value = re.split(r"\s*[=:\s]\s*", line.strip(), maxsplit=1)
                 flat[key] = value[0] if value else ""
+    known = known_keys()
+    for key in flat:
+        if PREFIX + key in known:
+            raise InputError(
+                f"{path}: {key} would be ignored, as a file may have other programs' keys as well; "
+                f"write {PREFIX}{key}"
+            )
     return str(path), ours(flat)
 
 
@@ -147,10 +154,17 @@ def reference() -> str:
         "",
         "Generated from `src/sojourn/settings.py` by `make docs`.",
         "",
-        "Settings come from four places, each overriding the one before: a file (`--config FILE`,",
-        "YAML or properties), SparkConf (`spark-submit --conf`), the environment, and the command",
-        "line (`--conf key=value`). The command line may leave out `spark.sojourn.`. In Python,",
-        '`settings={"commit": "2s"}` stands for the command line.',
+        "Settings come from five places, each overriding the one before: a file (`--config FILE`,",
+        "YAML or properties), SparkConf (`spark-submit --conf`), the environment, `--conf key=value`,",
+        'and options of their own such as `--max-sojourn`. In Python, `settings={"commit": "2s"}`',
+        "stands for `--conf`, and `max_sojourn=` for `--max-sojourn`. Only `--conf` and `settings=`",
+        "may leave out `spark.sojourn.`. A YAML file may have it once, above its settings:",
+        "",
+        "```yaml",
+        "spark.sojourn:",
+        "  maxSojourn: 500ms",
+        "  commit: 2s",
+        "```",
     ]
     titles = {
         "Control": ControlSettings,

@@ -56,6 +56,19 @@ def test_properties_are_read_as_spark_reads_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [("some.yaml", "maxSojourn: 300ms\nspark.master: local\n"), ("some.conf", "maxSojourn 300ms")],
+)
+def test_a_setting_in_a_file_that_would_be_ignored_is_refused(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=rf"{name}: maxSojourn .*write spark.sojourn.maxSojourn"):
+        read_file(file)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         (["maxSojurn=1s"], "did you mean spark.sojourn.maxSojourn?"),

@@ -1,5 +1,6 @@
 """A real Kafka broker on this machine, for trying things out and for tests. It listens on loopback
-only. Its jars come from Maven Central, once. It needs nothing but Java, found as for Spark."""
+only. Its jars come from Maven Central, once. It needs Java, found as for Spark, and the client of
+`sojourn[kafka]`."""
 
 import contextlib
 import fcntl
