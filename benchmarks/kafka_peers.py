@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import peers
@@ -137,7 +137,7 @@ def chain(peer: str, job: str, *given: str) -> Iterator[Gone]:
             try:
                 yield gone
             finally:
-                if process.poll() is None:
+                with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # with its Java and Python workers
 
 

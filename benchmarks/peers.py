@@ -152,12 +152,13 @@ run_main(flow)
 def python_of(peer: str) -> str:
     """An environment with a peer, installed once."""
     folder = ROOT / f".venv-{peer}"
-    if not (folder / ".done").exists():
+    done = folder / ".done"  # says what is there
+    if not done.exists() or done.read_text(encoding="utf-8") != PEERS[peer]:
         print(f"installing {PEERS[peer]} into {folder.name} (once) …", file=sys.stderr, flush=True)
         venv.create(folder, with_pip=True)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, "setuptools<81", *PEERS[peer].split()], check=True)
-        (folder / ".done").touch()
+        done.write_text(PEERS[peer], encoding="utf-8")
     return str(folder / "bin" / "python")
 
 

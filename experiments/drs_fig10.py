@@ -22,7 +22,7 @@ two nearest. It decides nothing if more than 60 % of the CPU is used. In quick r
 hold cannot be decided.
 
 Whether both models agree is asked of the applications alone, as the papers ask it of theirs: fig.
-6's four shapes, each K_max up to 48 at which waiting is more than a tenth of E[T] by M/M/k. With
+6's shapes, each K_max up to 48 at which waiting is more than a tenth of E[T] by M/M/k. With
 more processors nobody waits, and any two models agree. Random topologies, and K_max at which there
 is no waiting, are told beside it. Nothing else decides."""
 
@@ -176,7 +176,8 @@ def agreements(lab: Lab) -> Agreement:
     """What both models say of the applications and of random topologies, each by what is measured
     of it in the simulator, for all K_max up to 48 that leave room."""
     seed, count = lab.seed_of("rates"), QUICK_SHAPES if lab.quick else SHAPES
-    own: list[Shape] = [vld(scale=5.0, drawn=seed), fpd(), real("vld", seed), real("fpd", seed)]
+    own: list[Shape] = [vld(scale=5.0, drawn=seed), fpd()]
+    own += [real(name, seed) for name in ("vld", "fpd", "fpd-all")]
     some = own + [random_shape(lab.seed * SHAPES + number) for number in range(count)]
     found = []
     for shape in some:

@@ -23,14 +23,15 @@ our short minutes to start; a delay is as the paper's if it differs by at most o
 is as the paper's if the rate's change is followed by one change of processors in its direction
 before the rate changes again, and by no other. How far the mean of a minute rises where machines
 come or go is told, and not judged, as a stall raises that of a shorter minute by more. What they
-cost is judged by the stall: by how much the longest time without a tuple that is done, in that
-minute and the next, is above that of the three minutes before. Adding costs considerably more than
-removing if each stall is more than twice as long, and a second at least. In virtual time, where
-machines cost nothing, nothing is said of it. In the simulator, full runs are made five times,
-with other chance, and a claim holds if it does in each, and does not if it fails in most. In quick
-runs on Spark, the patterns are the short one and a part of the long one, on one machine, so that
-claims about the rest cannot be decided; in all quick runs, what does not hold cannot be decided
-either. Nothing else decides."""
+cost is judged by the stall: by how much the longest time without a tuple that is done is above that
+of the three minutes before. It is looked for from the decision to the minute after a machine came,
+as that starts on the same cores, and from the minute before one went to the second one after.
+Adding costs considerably more than removing if each stall is more than twice as long, and a second
+at least. In virtual time, where machines cost nothing, nothing is said of it. In the simulator,
+full runs are made five times, with other chance, and a claim holds if it does in each, and does not
+if it fails in most. In quick runs on Spark, the patterns are the short one and a part of the long
+one, on one machine, so that claims about the rest cannot be decided; in all quick runs, what does
+not hold cannot be decided either. Nothing else decides."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -525,8 +526,8 @@ def _minutes(some: Sequence[float | None]) -> str:
 
 
 def draw(found: Runs, patterns: Mapping[str, Pattern], figure: Any) -> None:
-    """As theirs: the rate above, and a curve for each window with its changes as lines. Dashed ones
-    are theirs, where they name the minute."""
+    """As theirs: the rate above, and a curve for each window with its decisions as lines. Dashed
+    ones are theirs, where they name the minute."""
     policies = list(dict.fromkeys(policy for policy, _, _ in found))
     rows = 1 + 2 * len(policies)
     for column, (what, pattern) in enumerate(patterns.items(), 1):
@@ -544,6 +545,6 @@ def draw(found: Runs, patterns: Mapping[str, Pattern], figure: Any) -> None:
             for theirs in PAPER_MINUTES.get((what, window), ()):
                 axes.axvline(theirs, ls="--", c="tab:blue", alpha=0.6)
             for change in one.changes:
-                axes.axvline(change.minute, c="tab:red", alpha=0.6)
-                axes.text(change.minute, 1500, told(change.after), fontsize=5, rotation=90)
+                axes.axvline(one.since(change), c="tab:red", alpha=0.6)
+                axes.text(one.since(change), 1500, told(change.after), fontsize=5, rotation=90)
             axes.set(ylabel=f"{policy}\nw = {window}, ms", ylim=(0, 2500))

@@ -23,7 +23,9 @@ have in a run before, and twice the longer one. A target is kept, or missed, ove
 the whole 95 % interval of their mean is on that side. Changes are quick if the first is decided on
 in the 14th or 15th minute: a machine takes as long to start however short our minutes are. The
 overhead of a machine that comes or goes is the stall: by how much the longest time without a tuple
-that is done, in that minute and the next, is above that of the three minutes before. Rises of the
+that is done is above that of the three minutes before. It is looked for from the decision to the
+minute after a machine came, as that starts on the same cores, and from the minute before one went
+to the second one after. Rises of the
 mean are told and not judged, as a stall raises that of a shorter minute by more. In virtual time,
 where machines cost nothing, nothing is said of it. That of adding one is larger than that of
 removing one if it is by more than the longest time before; the other way round it does not hold. It

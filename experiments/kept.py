@@ -1,6 +1,6 @@
 """Results that are kept, in the project's `experiments/results/`: a JSON and a plot of each, named
 for its engine, length, seed and rule. So runs with another seed or another rule stand beside each
-other. Of the same, one with other code does as well, with the commit of its run in its name, and
+other. Of the same, one with other code does as well, with the commit of its code in its name, and
 only the same run made again replaces one. The page is made of them and of nothing else.
 """
 
@@ -57,7 +57,7 @@ def keep(path: Path, results: Path) -> Path:
     result = read(path)
     results.mkdir(exist_ok=True)
     to = results / f"{name_of(result)}.json"
-    if to.is_file() and (of := _run(result)) != _run(read(to)):
+    if to.is_file() and (of := _code(result)) != _code(read(to)):
         to = results / f"{name_of(result)}.{of}.json"
     text = json.dumps(result | {"figures": _thinned(result.get("figures", {}))}, indent=1)
     to.write_text(text + "\n", encoding="utf-8")
@@ -67,9 +67,12 @@ def keep(path: Path, results: Path) -> Path:
     return to
 
 
-def _run(result: Result) -> str:
-    """The commit of its run."""
-    return ((result.get("run") or {}).get("commit") or "unknown")[:SHORT]
+def _code(result: Result) -> str:
+    """The commit of the code that made it, or its time if that was changed."""
+    run = result.get("run") or {}
+    if run.get("changed"):
+        return "".join(c for c in result["date"] if c.isalnum())
+    return str(run.get("code") or run.get("commit") or "unknown")[:SHORT]
 
 
 def _thinned(value: Any) -> Any:

@@ -4,6 +4,7 @@ what comes out: figures, a plot, rows beside the paper's, a verdict.
 On Spark, operators sleep, so that two cores can host the papers' 22 processors; every report says
 which engine it comes from and how times are scaled."""
 
+import itertools
 import json
 import math
 import pickle
@@ -87,26 +88,30 @@ class Watched:
 
 
 class Gaps:
-    """The longest time without a tuple that is done. Notes when they are, in the hub's thread."""
+    """The longest time without a tuple that is done, by when the last operator had it. Notes that
+    in the hub's thread, without getting in its way."""
 
     def __init__(self, tracker: Any) -> None:
         self.lock = threading.Lock()
-        self.last_s, self.longest_s = time.monotonic(), 0.0
-        self.add, tracker._add = tracker._add, self._added
+        self.last_s = time.monotonic()
+        self.done_s: list[float] = []
+        self.check, tracker._check = tracker._check, self._checked
 
-    def _added(self, sojourn_s: float) -> None:
-        self.add(sojourn_s)
-        with self.lock:
-            now_s = time.monotonic()
-            self.longest_s = max(self.longest_s, now_s - self.last_s)
-            self.last_s = now_s
+    def _checked(self, root: int, tree: Any) -> None:
+        if tree.value == 0 and tree.arrival_s is not None and tree.last_s:
+            with self.lock:
+                self.done_s.append(tree.last_s)
+        self.check(root, tree)
 
     def take(self) -> float:
         """Since the last call; one that has not ended counts again in the next."""
         with self.lock:
-            longest_s = max(self.longest_s, time.monotonic() - self.last_s)
-            self.longest_s = 0.0
-            return longest_s
+            done_s, self.done_s = self.done_s, []
+        times = [self.last_s, *sorted(at_s for at_s in done_s if at_s > self.last_s)]
+        self.last_s = times[-1]
+        return max(
+            later - sooner for sooner, later in itertools.pairwise([*times, time.monotonic()])
+        )
 
 
 @dataclass

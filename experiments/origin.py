@@ -21,7 +21,11 @@ def origin(folder: Path, name: str) -> dict[str, Any]:
     used = [path.name for path in files_of(folder, name)]
     here = [".", *_beside(folder), *_MADE]
     return {
-        "run": {"commit": commit(folder), "changed": _changed(folder, here)},
+        "run": {
+            "commit": commit(folder),
+            "code": code(folder),
+            "changed": _changed(folder, here),
+        },
         "rule": {
             "commit": _git(folder, "log", "-1", "--format=%H", "--", *used),
             "changed": _changed(folder, used),

@@ -153,11 +153,12 @@ class _Claim:
 
 
 def _tell_apart(runs: Sequence[_Run]) -> None:
-    """Runs that differ only in their rule are labelled by that."""
+    """Runs that differ only in their rule, or in their code, are labelled by that."""
     labels = [run.label for run in runs]
     for run in runs:
         if labels.count(run.label) > 1:
-            run.label += f", rule {run.file.rsplit('.', 1)[-1]}"
+            rule, *code = run.file.rpartition(f".seed{run.result['seed']}.")[2].split(".")
+            run.label += f", rule {rule}" + (f", code {code[0]}" if code else "")
 
 
 def _keys(runs: Iterable[_Run]) -> list[tuple[str, str]]:
@@ -188,7 +189,8 @@ def _figure(name: str, runs: Sequence[_Run], claims: Iterable[_Claim]) -> str:
     parts.append(_beside(rows))
     for notes, some in _alike((run.result["notes"], run.label) for run in runs):
         parts.append(f"Scaled ({'; '.join(some)}): {_sentence(notes)}")
-    shown = {run.engine: run for run in reversed(runs) if run.result["plot"]}
+    last = sorted(runs, key=lambda run: (run.full, -run.seed, run.date))  # full, and the newest
+    shown = {run.engine: run for run in last if run.result["plot"]}
     plots = [shown[engine] for engine in ENGINES if engine in shown]
     if plots:
         images = [f"![{name}, {run.label}]({FOLDER}/{run.file}.png)" for run in plots]

@@ -467,6 +467,11 @@ class ControlSettings(_Checked):
         """In which what waits should be worked off."""
         return max(_DRAIN_S, self.interval_s)
 
+    def about(self, span_s: float) -> float:
+        """A span of time, less what a tick may come too early: it is over at the same tick whether
+        that comes a little early or late."""
+        return span_s - 0.1 * min(span_s, self.interval_s)
+
     @property
     def memory_s(self) -> float:
         """How far back measures count at all."""

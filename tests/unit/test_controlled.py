@@ -175,8 +175,9 @@ def long_run(
         minute = min(46, decided + 3)
         change = Change(minute, way[0], way[1], decided)
         changes.append(change)
-        for some in (means, gaps):
-            some[minute - 1] += rise_s if change.adds else 0.1
+        means[minute - 1] += rise_s if change.adds else 0.1
+        # A machine that comes disturbs while it starts, one that goes before it is gone.
+        gaps[minute - 2] += rise_s if change.adds else 0.1
         up[minute - 1 :] = [up[-1] + (1 if change.adds else -1)] * (47 - minute)
     of_machines = (tuple(up), 0.0, tuple(gaps)) if machines else ()
     return Run(drs_fig9.START, tuple(means), tuple(changes), *of_machines)
@@ -275,8 +276,8 @@ def test_rises_are_where_machines_change_and_not_where_they_are_asked_for() -> N
     assert [rise for _, rise in controlled.rises(run)] == pytest.approx([1.2, 0.1, 1.2])
     assert [stall for _, stall, _ in controlled.stalls(run)] == pytest.approx([1.2, 0.1, 1.2])
     assert [usual for *_, usual in controlled.stalls(run)] == pytest.approx([0.3] * 3)
-    later = replace(run, gaps_s=(*run.gaps_s[1:], 0.3))  # a minute before machines change
-    assert controlled.stalls(later)[0][1] == 0.0
+    before = replace(run, gaps_s=(*run.gaps_s[3:], 0.3, 0.3, 0.3))  # three minutes sooner
+    assert [stall for _, stall, _ in controlled.stalls(before)] == [0.0, 0.0, 0.0]
     level = replace(run, means_s=(0.5,) * 16 + (0.5,) + (0.2,) * 29)
     assert controlled.rises(level)[0][1] == pytest.approx(0.0)  # no higher than before
 

@@ -157,7 +157,7 @@ def test_a_run_with_other_code_stands_beside_the_one_before(tmp_path: Path) -> N
     names = []
     for commit in ("a" * 40, "a" * 40, "c" * 40):
         told = result()
-        told["run"] = {"commit": commit, "changed": []}
+        told["run"] = {"commit": "e" * 40, "code": commit, "changed": []}
         path.write_text(json.dumps(told), encoding="utf-8")
         names.append(kept.keep(path, tmp_path / "results").name)
     assert names[0] == names[1] == "drs_fig6.spark.full.seed0.bbbbbbb.json"

@@ -139,7 +139,7 @@ class ControlLoop:
 
     def _negotiate(self, record: Record) -> None:
         """Have the machines come that the decision needs, if it says something lasting."""
-        decision, quiet_s = record.decision, self.settings.quiet_s
+        decision, quiet_s = record.decision, self.settings.about(self.settings.quiet_s)
         lasting = decision.action in ((Action.ADD,) if record.pressures else _SETTLED)
         if isinstance(self.negotiator, KindsNegotiator):
             self.negotiator.want(record.time_s, quiet_s, decision.kinds if lasting else None)

@@ -104,11 +104,12 @@ def _too_fresh(s: Situation, found: Decision) -> str:
 
 def too_recent(s: Situation, least_s: float = 0.0) -> str:
     """That the last change was made less than `change.interval`, or than so many seconds, ago, in
-    words; nothing if not. That is asked at the tick that is nearest to it."""
+    words; nothing if not."""
     change, least_s = s.memory.change, max(s.settings.change_interval_s, least_s)
-    left_s = 0.0 if change is None else least_s - (s.now_s - change.time_s)
-    recent = left_s > s.settings.interval_s / 2
-    return f"the last change is too recent ({told(left_s)} to go)" if recent else ""
+    if change is None or s.now_s - change.time_s >= s.settings.about(least_s):
+        return ""
+    left_s = least_s - (s.now_s - change.time_s)
+    return f"the last change is too recent ({told(left_s)} to go)"
 
 
 def _rescues(s: Situation, found: Decision) -> bool:

@@ -335,7 +335,8 @@ class Situation(Standing):
     @cached_property
     def slowed(self) -> frozenset[str]:
         """The operators whose tuples take much longer than in the minutes before the window."""
-        early = [m for m in self.past if m.time_s <= self.now_s - self.settings.memory_s]
+        first_s = self.now_s - self.settings.about(self.settings.memory_s)
+        early = [m for m in self.past if m.time_s <= first_s]
         found = set()
         for name in self.wanted:
             each = [m.operators[name] for m in early]

@@ -41,9 +41,7 @@ def smoothed(
     count; a source may have told that the load rose at `risen_s`. `served` counts all; the present
     state is the newest's."""
     newest = past[-1]
-    # Measures come a little too early or too late, and the window has as many either way.
-    first_s = newest.time_s - settings.memory_s + settings.interval_s / 2
-    past = [m for m in past if m is newest or m.time_s > first_s]
+    past = [m for m in past if m.time_s > newest.time_s - settings.about(settings.memory_s)]
     ages = [newest.time_s - m.time_s for m in past]
     weights = [settings.weight(age) * m.interval_s for age, m in zip(ages, past, strict=True)]
     first, rising = _load_since(past, risen_s)
@@ -169,8 +167,9 @@ def recent(past: Sequence[Measure], settings: ControlSettings) -> Sojourn | None
     p = settings.percentile
     enough = _TREES if p is None else _TREES / (1 - p / 100) / 3
     found: list[Sojourn] = []
+    first_s = past[-1].time_s - settings.about(settings.reach_s)
     for m in reversed(past):
-        if m.time_s <= past[-1].time_s - settings.reach_s or sum(s.count for s in found) >= enough:
+        if m.time_s <= first_s or sum(s.count for s in found) >= enough:
             break
         if m.sojourn is not None:
             found.append(m.sojourn)

@@ -320,8 +320,9 @@ def _fewer(s: Situation, target_s: float) -> Decision | None:
         why = f"{what_of(s.settings.percentile)} {told(smooth)} is below {told(low)}"
     since = s.memory.low_since_s
     quiet_s = max(s.settings.quiet_s, s.patience_s)
-    left = quiet_s - (0.0 if since is None else s.now_s - since)
-    if left > 0:
+    lasts_s = 0.0 if since is None else s.now_s - since
+    if lasts_s < s.settings.about(quiet_s):
+        left = quiet_s - lasts_s
         reason = f"{why}; some are given back if that lasts another {told(left)}"
         expected = known(s.present_s)
         return Decision(Action.WAIT, reason, expected_s=expected, enough=enough)
@@ -356,8 +357,9 @@ def _move(s: Situation, measured: float | None, target_s: float, expected: float
                 f"instead of {told(now)}"
             )
             since = s.memory.better_since_s
-            left = s.settings.quiet_s - (0.0 if since is None else s.now_s - since)
-            if left > 0:
+            quiet_s, lasts_s = s.settings.quiet_s, 0.0 if since is None else s.now_s - since
+            if lasts_s < s.settings.about(quiet_s):
+                left = quiet_s - lasts_s
                 reason = f"{reason}; they are moved if that lasts another {told(left)}"
                 return Decision(Action.WAIT, reason, expected_s=known(now), better=True)
             return Decision(Action.MOVE, reason, best, known(then), better=True)

@@ -12,7 +12,8 @@ from sojourn.ports import SEEN, Part, Sample, scv_of
 
 @dataclass(frozen=True)
 class Change:
-    """What an executor did between two reports. The first report counts from its start."""
+    """What an executor did between two reports. The first report counts from when it
+    was let begin."""
 
     now: m.Report
     before: m.Report | None

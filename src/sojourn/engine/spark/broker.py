@@ -2,7 +2,7 @@
 only. Its jars come from Maven Central, once. It needs Java, found as for Spark, and the client of
 `sojourn[kafka]`."""
 
-import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -181,6 +181,11 @@ def free_port() -> int:
     take it while a broker is away."""
     while True:
         port = 10_000 + secrets.randbelow(20_000)
-        with socket.socket() as found, contextlib.suppress(OSError):
-            found.bind(("127.0.0.1", port))
+        with socket.socket() as found:
+            try:
+                found.bind(("127.0.0.1", port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
             return port
