@@ -144,9 +144,9 @@ def lower(paper: str, says: str, runs: Sequence[Run], restart: Estimate | None) 
         says,
         "where machines come or go, from the decision on or from the minute before, the longest "
         "time without a tuple that is done is above that of the three minutes before by less than "
-        f"{MUCH:.0%} of the time that a restart takes on Spark until the first one is, by the mean of five with 95 % confidence; it does not hold "
-        "if one is more with as much; Storm's one to two minutes themselves cannot be measured "
-        "here",
+        f"{MUCH:.0%} of the time that a restart takes on Spark until the first one is, by the mean "
+        "of five with 95 % confidence; it does not hold if one is more with as much; Storm's one "
+        "to two minutes themselves cannot be measured here",
         f"{in_ms(some)}; a restart takes "
         + ("a time that was not measured" if restart is None else f"{restart:.1f} s"),
         less,
