@@ -519,6 +519,9 @@ def test_smoothing_by_window_and_by_alpha() -> None:
     past = control.controller.memory.past
     window = by_fives(window_s=10.0, interval_s=3.0)
     assert smoothed(past, window).external_rate == pytest.approx(53)
+    for late_s in (-0.01, 0.01):  # that a tick comes late
+        some = [replace(past[0], time_s=past[0].time_s + late_s), *past[1:]]
+        assert smoothed(some, window).external_rate == pytest.approx(53)
     alpha = by_fives(smoothing="alpha", alpha=0.5)
     assert smoothed(past, alpha).external_rate == pytest.approx((50 / 4 + 52 / 2 + 54) / 1.75)
 

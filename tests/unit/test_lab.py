@@ -19,6 +19,8 @@ import stolen
 import sojourn as sj
 from sojourn.control.controller import Record
 from sojourn.control.situation import Action, Decision
+from sojourn.engine.driver.tracker import Tracker
+from sojourn.engine.wire import messages as m
 from sojourn.ports import Sample, Samples, Sojourn
 from sojourn.settings import ControlSettings
 from sojourn.simulator import SourceLoad
@@ -291,6 +293,29 @@ def test_what_cannot_wait_is_decided_at_once(policy: str, urgent: bool) -> None:
     records = bench.controlled(shape, start, settings, 120.0).records
     assert sum(not record.pressures for record in records) == 6
     assert any(record.pressures and record.applied for record in records) is urgent
+
+
+def test_the_longest_time_without_a_tuple_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    tracker = Tracker()
+    gaps = lab.Gaps(tracker)
+
+    def done(at_s: float) -> None:
+        root = round(1000 * at_s)
+        tracker.note(m.Traces([m.Root(root, 99.0, root)], []))
+        tracker.note(m.Traces([], [m.Ack(root, root, at_s)]))
+
+    for at_s in (100.2, 100.9, 100.4):  # told in no order
+        done(at_s)
+    now = 101.0
+    assert gaps.take() == pytest.approx(0.5)
+    now = 103.0
+    assert gaps.take() == pytest.approx(2.1)  # it has not ended
+    done(103.5)
+    now = 103.6
+    assert gaps.take() == pytest.approx(2.6)
+    assert tracker.count == 4
 
 
 def test_the_best_is_found_in_the_simulator() -> None:

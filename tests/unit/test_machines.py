@@ -172,6 +172,26 @@ def test_a_machine_that_is_up_is_in_use_once_it_has_an_outpost(pool: StandaloneP
     assert pool.engine.starts == 1
 
 
+def test_all_slots_of_a_machine_are_awaited(
+    pool: StandalonePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has one more than cores, so those of machines that are there do not do for a new one."""
+    asked: list[int] = []
+    monkeypatch.setattr(pools, "await_slots", lambda _engine, slots: asked.append(slots))
+    pool.start(2)
+    each = [worker.cores for worker in pool.cluster.workers.values()]
+    assert (asked, each[1]) == ([18], 9)
+
+
+def test_a_machine_that_is_just_being_removed_is_no_machine(pool: StandalonePool) -> None:
+    pool.start(2)
+    pool.use(2)
+    names = pool.up()
+    pool.cluster.remove("worker-1")
+    assert [pool.is_home(name) for name in names] == [True, False]
+    assert [pool.outpost(name) for name in names] == [None, None]
+
+
 def test_a_machine_that_executors_are_on_is_left_by_a_new_start(pool: StandalonePool) -> None:
     pool.start(2)
     pool.engine.relocate(lambda: None)  # as after a failure: Spark uses all that are up
