@@ -146,7 +146,8 @@ def test_kept_results_stand_beside_each_other_and_make_the_page(project: Project
     (project.folder / "unfinished").mkdir()  # runs of others, which nothing is made with
     (project.folder / "unfinished" / "drs_other.full.jsonl").touch()
     found = project.keep("--full")
-    assert found["run"] == found["rule"] == {"commit": first, "changed": []}
+    assert found["rule"] == {"commit": first, "changed": []}
+    assert found["run"] == {**found["rule"], "code": first}
     assert (found["seed"], found["length"], found["about"]) == (
         0,
         "full",
@@ -243,7 +244,8 @@ def test_a_page_may_come_with_a_run_and_is_of_what_is_kept_alone(project: Projec
 def test_without_a_repository_commits_are_unknown(project: Project) -> None:
     shutil.rmtree(project.folder.parent / ".git")
     found = project.keep()
-    assert found["run"] == found["rule"] == {"commit": None, "changed": None}
+    assert found["rule"] == {"commit": None, "changed": None}
+    assert found["run"] == {**found["rule"], "code": None}
     (name,) = project.kept()
     assert name.startswith("drs_tiny.simulator.quick.seed0.unknown-20")
     project.run("--table", str(project.page))

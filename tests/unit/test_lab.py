@@ -303,7 +303,7 @@ def test_the_longest_time_without_a_tuple_that_is_done(monkeypatch: pytest.Monke
 
     def done(at_s: float) -> None:
         root = round(1000 * at_s)
-        tracker.note(m.Traces([m.Root(root, 99.0, root)], []))
+        tracker.note(m.Traces([m.Root(root, root, 99.0)], []))
         tracker.note(m.Traces([], [m.Ack(root, root, at_s)]))
 
     for at_s in (100.2, 100.9, 100.4):  # told in no order

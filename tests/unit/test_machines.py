@@ -179,8 +179,8 @@ def test_all_slots_of_a_machine_are_awaited(
     asked: list[int] = []
     monkeypatch.setattr(pools, "await_slots", lambda _engine, slots: asked.append(slots))
     pool.start(2)
-    each = [worker.cores for worker in pool.cluster.workers.values()]
-    assert (asked, each[1]) == ([18], 9)
+    cluster: Any = pool.cluster
+    assert (asked, cluster.workers["worker-1"].cores) == ([18], 9)
 
 
 def test_a_machine_that_is_just_being_removed_is_no_machine(pool: StandalonePool) -> None:
