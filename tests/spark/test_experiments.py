@@ -23,7 +23,7 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 @pytest.mark.parametrize(("app", "policy"), [("vld", "drs-2017"), ("fpd", "drs")])
 def test_real_code_runs_under_control(spark: SparkSession, app: str, policy: str) -> None:
     bench = lab.Lab("spark", quick=True, seed=1, spark=spark)
-    shape = coded.coded(app, times=20.0 if app == "vld" else 2000.0)
+    shape = coded.coded(app, times=5.0 if app == "vld" else 2000.0)
     start = dict.fromkeys(shape.service, 2)
     settings = ControlSettings(
         policy=policy, max_processors=9, interval_s=SHORT, window_s=SHORT, change_interval_s=0.0
