@@ -44,6 +44,7 @@ class Settings:
     rate: Any = None  # frames per second, or steps of (seconds, rate); the paper's unless given
     count: int | None = None
     seed: int = 0
+    width: int = WIDTH  # frames that are wider are made smaller before features are looked for
     features: int = 200  # of a frame, the strongest
     part: int = 50  # features that are matched together
     ratio: float = 0.75  # the best match must be that much nearer than the second best
@@ -57,7 +58,8 @@ class Settings:
     def check(self) -> None:
         """Refuse what makes no sense."""
         for what, value, least in (
-            ("features", self.features, 1), ("part", self.part, 1), ("matches", self.matches, 1),
+            ("width", self.width, 1), ("features", self.features, 1),
+            ("part", self.part, 1), ("matches", self.matches, 1),
             ("count", self.count, 1), ("seed", self.seed, 0), ("camera", self.camera, 0),
         ):  # fmt: skip
             if value is not None and value < least:
@@ -203,8 +205,8 @@ def frames(settings: Settings) -> sj.Source[tuple[int, bytes]]:
 class Extract(sj.Operator):
     """SIFT features of a frame, the strongest `features` of them, in parts of `part`."""
 
-    def __init__(self, features: int, part: int) -> None:
-        self.features, self.part = features, part
+    def __init__(self, features: int, part: int, width: int) -> None:
+        self.features, self.part, self.width = features, part, width
 
     def open(self) -> None:
         self.sift = vision().SIFT_create(nfeatures=self.features)
@@ -218,6 +220,8 @@ class Extract(sj.Operator):
         picture = cv2.imdecode(data, cv2.IMREAD_GRAYSCALE) if len(data) else None
         if picture is None:
             raise ValueError(f"frame {number} cannot be decoded: it is broken or cut off")
+        if (share := self.width / picture.shape[1]) < 1:
+            picture = cv2.resize(picture, None, fx=share, fy=share, interpolation=cv2.INTER_AREA)
         _, features = self.sift.detectAndCompute(picture, None)
         if features is None:
             features = np.empty((0, 128), np.float32)
@@ -285,7 +289,7 @@ def topology(settings: Settings = DEFAULTS) -> sj.Topology:
     settings.check()
     t = sj.Topology("vld")
     source = t.source("frames", frames(settings))
-    extract = Extract(settings.features, settings.part)
+    extract = Extract(settings.features, settings.part, settings.width)
     features = t.operator("extract", extract, source, on_error=settings.on_error)
     matched = t.map("match", Match(settings.ratio, settings.distance), features)
     found = t.operator("aggregate", Aggregate(settings.matches), matched, key=lambda part: part[0])
@@ -330,7 +334,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="video logo detection")
     kinds: tuple[tuple[str, Callable[[str], Any]], ...] = (
         ("count", int), ("rate", steps), ("seed", int), ("video", str), ("camera", int),
-        ("out", str), ("features", int),
+        ("out", str), ("width", int), ("features", int),
     )  # fmt: skip
     for name, kind in kinds:
         parser.add_argument(f"--{name}", type=kind)

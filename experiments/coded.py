@@ -1,15 +1,17 @@
 """The applications of `examples/` with their real code under control. Two cores cannot host 22 busy
-processors, so each call computes and then sleeps a multiple of the CPU time that it took. The rates
-are such that the committed sample of CPU times keeps so many processors busy. All calls of logo
-detection together then take about a third of two cores, and those of patterns next to nothing. The
-multiple is the one that TIMES gives with that sample: some calls are timed first, and if the
-machine is slower now, calls sleep so many times less."""
+processors, so each call computes and then sleeps a multiple of the CPU time that it took. Logo
+detection looks for features in frames of half their width: with 20 processes, whole ones took up to
+twice the CPU time that they take alone, and more the busier the cores were. The detector of
+patterns tells all of its instances. The rates are such that the committed sample of CPU times keeps
+so many processors busy. All calls together then take a small part of two cores. The
+multiple is the one that TIMES gives with that sample: the application runs for a while first, and
+if its calls take longer than the sample has it, they sleep so many times less."""
 
 import itertools
-import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import cpu_times
@@ -19,40 +21,52 @@ from shapes import Shape, example, nothing
 
 import sojourn as sj
 from sojourn.errors import TopologyFailed
+from sojourn.queueing import assign_processors
 from sojourn.simulator import Distribution, SourceLoad
 from sojourn.topology import OperatorSpec, SinkSpec
 
 # Calls of patterns take microseconds, and more where caches are cold, so fewer are to be busy.
 BUSY = {"vld": 17.0, "fpd": 8.0}
-TIMES = {"vld": 29.0, "fpd": 20_000.0}  # of its CPU time in the sample that a call sleeps
-SAMPLES = {"vld": "vld", "fpd": "fpd-all"}  # the detector tells all of its instances
+TIMES = {"vld": 119.0, "fpd": 20_000.0}  # of its CPU time in the sample that a call sleeps
+SAMPLES = {"vld": "vld-half", "fpd": "fpd-all"}
 MOST_CPU = 1.0  # cores
-CALLS, REST_S = {"vld": 12, "fpd": 300}, 0.005  # that are timed first, with a rest as they sleep
+PROCESSORS, WARM_S, LOOK_S = 22, 8.0, 20.0  # with which, and how long, calls are timed first
 _LONG_S = 7200.0  # that rates which repeat themselves are told for
 
 
-def times_now(app: str) -> float:
-    """How many times its CPU time a call must sleep now, to take as long as it should."""
-    sample = kept(SAMPLES[app])
-    if app == "vld":
-        ms = cpu_times.timed_vld(CALLS[app], REST_S)
-        usual_ms = statistics.fmean(sample["extract"]["ms"][: CALLS[app]])
-    else:
-        ms, usual_ms = cpu_times.timed_fpd(CALLS[app], REST_S), sample["generate"]["mean_ms"]
-    times = (1 + TIMES[app]) * usual_ms / ms - 1
+def sleeps(lab: Lab, app: str) -> float:
+    """How many times its CPU time a call must sleep in the runs that follow, to take as long as it
+    should. It is kept with them. Calls take more CPU time beside others than alone, so it is
+    measured with as many as will run."""
+    shape = coded(app)
+    (took_s,) = lab.each(partial(_took, lab), [shape], 1)
+    return times_for(shape, took_s)
+
+
+def _took(lab: Lab, shape: "Coded") -> dict[str, float]:
+    """How long calls of each operator take now, on average, with what they sleep."""
+    allocation = dict(assign_processors(shape.network(), PROCESSORS).allocation)
+    with lab.running(shape, allocation) as (engine, let_pass):
+        let_pass(WARM_S)
+        engine.samples()
+        let_pass(LOOK_S)
+        seen = engine.samples().vertices
+    return {name: seen[name].service_s or 0.0 for name in shape.service}
+
+
+def times_for(shape: "Coded", took_s: Mapping[str, float]) -> float:
+    """The same of an application whose calls take so long, sleeping as the sample has it."""
+    stations, app = shape.network().stations, shape.app
+    busy = sum(station.arrival_rate * took_s[name] for name, station in stations.items())
+    more = busy / BUSY[app]
+    times = (1 + TIMES[app]) / more - 1
     if BUSY[app] / (1 + times) > MOST_CPU:
         raise TopologyFailed(
-            f"{app}: calls take {ms / usual_ms:.1f} times the CPU time of the sample, so all need "
+            f"{app}: calls take {more:.1f} times the CPU time of the sample, so all need "
             f"{BUSY[app] / (1 + times):.1f} cores, and may need {MOST_CPU:g}; run it again with "
             "less beside it, or on a faster machine"
         )
     return times
-
-
-def sleeps(lab: Lab, app: str) -> float:
-    """The same for the runs that follow, kept with them."""
-    (times,) = lab.each(times_now, [app], 1)
-    return float(times)
 
 
 class Slowed(sj.Operator):
@@ -87,7 +101,9 @@ class Coded(Shape):
         module = example(self.app)
         made: sj.Topology
         if self.app == "vld":
-            made = module.topology(module.Settings(rate=self.rates(), seed=self.drawn))
+            made = module.topology(
+                module.Settings(rate=self.rates(), seed=self.drawn, width=cpu_times.HALF)
+            )
         else:
             told = cpu_times.TOLD_ALL
             made = module.topology(

@@ -26,6 +26,7 @@ sys.path.append(str(Path(__file__).parent.parent / "examples"))
 
 FILE = Path(__file__).parent / "cpu_times.json"
 FRAMES, EVERY = 300, 5  # composed frames, and how far apart
+HALF = 320  # of the width of a frame, as in coded.py
 WINDOW, WINDOWS = 2_000, 3  # messages of a window, and how many windows pass
 TOLD_ALL: dict[str, Any] = {
     "window": 87,
@@ -67,11 +68,11 @@ class Calls:
         }
 
 
-def called_vld(frames: int = FRAMES) -> dict[str, Calls]:
+def called_vld(frames: int = FRAMES, **settings: Any) -> dict[str, Calls]:
     """Logo detection."""
     import vld
 
-    operators = vld.topology(vld.Settings()).operators
+    operators = vld.topology(vld.Settings(**settings)).operators
     shown = vld.logos()
     values: list[Any] = [
         (number, vld.encoded(vld.composed(number, 0, shown)))
@@ -126,33 +127,6 @@ def called_fpd(
     return found
 
 
-def timed_vld(frames: int, rest_s: float) -> float:
-    """The mean CPU time of extraction in milliseconds now, with a rest before each call."""
-    import vld
-
-    operators, shown = vld.topology(vld.Settings()).operators, vld.logos()
-    extract: Any = operators["extract"].code
-    extract.open()
-    calls = Calls()
-    for number in range(0, frames * EVERY, EVERY):
-        time.sleep(rest_s)
-        frame = number, vld.encoded(vld.composed(number, 0, shown))
-        calls.call(functools.partial(extract.process, frame))
-    return statistics.fmean(calls.ms)
-
-
-def timed_fpd(messages: int, rest_s: float) -> float:
-    """The same of making sets of words."""
-    import fpd
-
-    zipf, generate = fpd.Zipf(fpd.Settings().vocabulary, 0), fpd.Generate(fpd.Settings().cap)
-    calls = Calls()
-    for number in range(messages):
-        time.sleep(rest_s)
-        calls.call(functools.partial(generate.process, (1, zipf.message(number))))
-    return statistics.fmean(calls.ms)
-
-
 def _listed(one: Callable[[Any], Any], value: Any) -> list[Any]:
     return [one(value)]
 
@@ -186,6 +160,13 @@ def _processor() -> str:
 
 
 if __name__ == "__main__":
-    told = sample({"vld": called_vld(), "fpd": called_fpd(), "fpd-all": called_fpd(**TOLD_ALL)})
+    told = sample(
+        {
+            "vld": called_vld(),
+            "vld-half": called_vld(width=HALF),
+            "fpd": called_fpd(),
+            "fpd-all": called_fpd(**TOLD_ALL),
+        }
+    )
     FILE.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     print(f"{FILE}: written")

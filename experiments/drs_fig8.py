@@ -69,8 +69,8 @@ NOTES = (
     "alone and leave out fpd, real code and restarts; change.gain is 0.01 and change.doubt 0 for "
     "drs, so that any better placement is taken, as in the papers; real code keeps "
     f"{BUSY['vld']:g} (vld) and {BUSY['fpd']:g} (fpd) processors busy, by sleeping "
-    f"{TIMES['vld']:g} and {TIMES['fpd']:g} times the CPU time of a call, or fewer times if the "
-    "machine is slower than when the sample was made; patterns have a window of 87 messages "
+    f"{TIMES['vld']:g} and {TIMES['fpd']:g} times the CPU time of a call, or fewer times if "
+    "calls take longer than in the sample; patterns have a window of 87 messages "
     "and a support of 0.1, with 13 instances that are all told"
 )
 

@@ -39,7 +39,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from coded import coded, sleeps
+from coded import TIMES, coded, sleeps
 from controlled import (
     Run,
     decided,
@@ -73,8 +73,9 @@ NOTES = (
     "operators sleep on Spark for chosen times, 2.5 times as fast, with 35.5 frames a second and "
     "three places reserved; a minute is ten seconds, or 60 in full runs in the simulator; quick "
     "runs on Spark have 9 minutes, may change from the 4th on, and have drs-2015 alone; real "
-    "code, on Spark in full runs, sleeps 29 times the CPU time of each call, or fewer times if the "
-    "machine is slower than when the sample was made, and has targets by what was measured before"
+    f"code, on Spark in full runs, sleeps {TIMES['vld']:g} times the CPU time of each call, or "
+    "fewer times if calls take longer than in the sample, and has targets by what was measured "
+    "before"
 )
 # Start, machines, T_max in seconds, and theirs: end, machines, highest mean of a minute in ms.
 EXPERIMENTS: dict[str, tuple[tuple[int, ...], int, float, tuple[int, ...], int, int]] = {

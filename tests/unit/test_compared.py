@@ -260,19 +260,16 @@ def test_a_sample_belongs_to_the_rule_of_what_reads_it() -> None:
         assert ("cpu_times.json" in files) is reads
 
 
-def test_calls_are_timed_anew_and_sleep_fewer_times_on_a_slow_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    usual_ms = cpu_times.kept("fpd-all")["generate"]["mean_ms"]
-    for slower, times in ((1.0, 20_000.0), (2.0, 9999.5)):
-        monkeypatch.setattr(cpu_times, "timed_fpd", lambda *_, ms=slower * usual_ms: ms)
-        assert coded.times_now("fpd") == pytest.approx(times)
-    first_ms = np.mean(cpu_times.kept("vld")["extract"]["ms"][: coded.CALLS["vld"]])
-    monkeypatch.setattr(cpu_times, "timed_vld", lambda *_: 9 * first_ms)
+def test_calls_sleep_fewer_times_where_they_take_longer_than_in_the_sample() -> None:
+    def times(app: str, slower: float) -> float:
+        shape = coded.coded(app)
+        took_s = {name: slower * service.mean_s for name, service in shape.service.items()}
+        return coded.times_for(shape, took_s)
+
+    assert times("fpd", 1.0) == pytest.approx(20_000.0)
+    assert times("fpd", 2.0) == pytest.approx(9999.5)
     with pytest.raises(sj.TopologyFailed, match=r"9.0 times the CPU time .* on a faster machine"):
-        coded.times_now("vld")
-    monkeypatch.undo()
-    assert cpu_times.timed_fpd(5, 0.0) > 0
+        times("vld", 9.0)
 
 
 def test_calls_are_counted() -> None:

@@ -219,6 +219,22 @@ def test_a_frame_waits_for_all_of_its_parts() -> None:
     assert came > 1
 
 
+def test_smaller_frames_have_fewer_features_and_their_logos_are_found() -> None:
+    found = []
+    for width in (640, 320):
+        settings = vld.Settings(count=30, seed=1, width=width)
+        bench = Bench(vld.topology(settings))
+        bench.read("frames")
+        parts = 0
+        while step := bench.step():
+            parts += step.vertex == "match"
+        found.append((parts, *vld.scores(bench.outputs["logos"], settings.seed)))
+    (parts, *_), (fewer, precision, recall) = found
+    assert fewer < parts
+    assert precision > 0.9
+    assert recall > 0.5
+
+
 def test_what_tweets_feel_and_rank_is_that_of_a_plain_computation() -> None:
     """Each minute's last average and last ranking are those of all its tweets."""
     lines = [tsa.tweet(number) for number in range(900)]
