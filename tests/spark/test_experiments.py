@@ -42,7 +42,7 @@ def test_real_code_is_measured_in_turns(
     for name, value in (("QUICK_TURNS", 2), ("QUICK_TURN_S", 4.0), ("_MOST_TIMES", 50)):
         monkeypatch.setattr(paired, name, value)
     bench = lab.Lab("spark", quick=True, spark=spark)
-    rate = 0.1 * coded.coded("vld").rate
+    rate = 0.3 * coded.coded("vld").rate
     steps = tuple((0.5, rate * (1 + number % 2)) for number in range(20))
     shape = coded.coded("vld", steps, 1.5 * rate, times=10.0)
     allocations = [{"extract": k, "match": 7 - k, "aggregate": 1} for k in (4, 5)]
