@@ -1,5 +1,6 @@
 """The dashboard in a real browser, fed with ticks, a simulation's records, and a journal."""
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -99,7 +100,7 @@ def test_a_simulation_and_its_journal_are_drawn_from_left_to_right(
 ) -> None:
     live = simulated(tmp_path / "journal.jsonl")
     recorded = read_board(tmp_path / "journal.jsonl")
-    for b, state in ((live, "Live"), (recorded, "Recorded run")):
+    for b, state in ((live, "Live"), (recorded, "Recorded simulation")):
         with Server(b, ANY) as server:
             page = opened(server.url)
             expect(page.locator("#state")).to_have_text(state)
@@ -248,6 +249,94 @@ def test_a_mark_leads_to_its_decision_or_the_nearest(opened: Opened) -> None:
         assert page.locator("[role=img] button").count() == 0
 
 
+def test_one_mark_is_reached_by_tab_and_the_others_by_arrows(opened: Opened) -> None:
+    b = board()
+    for number in range(1, 200):
+        b.add(tick(number, decision=added() if number > 1 else HOLD, restarts=number // 5))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        marks = page.locator("#sojourn .marks button")
+        expect(marks).to_have_count(80)
+        expect(page.locator("#sojourn .unit")).to_contain_text("signs of 80 of 237 changes")
+        # Those that are rare come first, also where they are old.
+        expect(page.locator('#sojourn .marks button[data-kind="restart"]')).to_have_count(39)
+        stop = page.locator('#sojourn .marks button[tabindex="0"]')
+        expect(stop).to_have_count(1)
+        stop.focus()
+        page.keyboard.press("Home")
+        expect(page.locator(".marks button:focus")).to_have_attribute("data-key", "restart 5")
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".marks button:focus")).to_have_attribute("data-key", "restart 10")
+        expect(stop).to_have_count(1)
+        expect(page.locator("#sojourn .tip")).to_contain_text("restart 2")
+        narrow = opened(server.url, width=390)
+        expect(narrow.locator("#foot")).to_have_text("Tick 199")
+        lefts = sorted(
+            float(one)
+            for one in narrow.evaluate(
+                "[...document.querySelectorAll('#sojourn .marks button')]"
+                ".map(e => parseFloat(e.style.left))"
+            )
+        )
+        assert len(lefts) > 5
+        assert min(b - a for a, b in itertools.pairwise(lefts)) >= 24
+
+
+def test_silence_is_told(opened: Opened) -> None:
+    """A stream that hangs makes no error."""
+    later = "Date.now = () => {0} + 40_000; document.dispatchEvent(new Event('visibilitychange'))"
+    b = board()
+    b.add(tick(1))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#state")).to_have_text("Live")
+        page.evaluate(later.format("performance.timeOrigin + performance.now()"))
+        expect(page.locator("#state")).to_have_text("No news")
+        expect(page.locator("#banner")).to_contain_text("for 4")
+        b.add(tick(2))
+        expect(page.locator("#state")).to_have_text("Live")
+        expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_tuples_that_are_lost_are_seen(opened: Opened) -> None:
+    b = board()
+    made = tick(1)
+    check = replace(made.vertices["check"], dropped=12, shed=3)
+    b.add(replace(made, vertices={**made.vertices, "check": check}))
+    b.add(tick(2))  # which loses none
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#tiles")).to_contain_text("12 dropped, 3 shed")
+        expect(page.locator('g[data-name="check"] .lost')).to_have_text("12 dropped, 3 shed")
+        expect(page.locator('g[data-name="price"] .lost')).to_have_count(0)
+
+
+def test_without_a_target_what_is_asked_for_stays_put(opened: Opened, tmp_path: Path) -> None:
+    b = simulated(tmp_path / "journal.jsonl")
+    last = b.tick
+    assert last is not None
+    b.add(replace(last, number=last.number + 1, target_s=None, value_s=0.1))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        told = page.locator(".knob output").first
+        expect(told).to_have_text("none; now 100 ms")
+        page.locator("#target-knob").focus()
+        page.keyboard.press("ArrowRight")
+        expect(told).to_have_text("102 ms")
+        b.add(replace(last, number=last.number + 2, target_s=None, value_s=0.2))
+        expect(page.locator("#foot")).to_have_text(f"Tick {last.number + 2}")
+        expect(told).to_have_text("102 ms")
+
+
+def test_what_ended_before_its_first_interval_says_so(opened: Opened) -> None:
+    b = board()
+    b.end("'check' is not there")
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#tiles")).to_contain_text("No interval was measured")
+        expect(page.locator("#decisions .empty")).to_have_text("There were none.")
+
+
 def test_what_if_is_read_out_only_when_asked_for(opened: Opened, tmp_path: Path) -> None:
     with Server(simulated(tmp_path / "journal.jsonl"), ANY) as server:
         page = opened(server.url)
@@ -310,6 +399,7 @@ def test_an_attached_query_is_shown_in_its_own_words(opened: Opened, tmp_path: P
         page = opened(server.url)
         expect(page.locator("#state")).to_have_text("Recorded attached query")
         expect(page.locator("#tiles")).to_contain_text("Spark executors")
+        expect(page.locator("#tiles")).not_to_contain_text("commit")
         expect(page.locator("#load .unit")).to_have_text("rows per second")
         for hidden in ("#whatif", "#executors"):
             expect(page.locator(hidden)).to_be_hidden()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from periods import journalled
 from sojourn.cli import with_address
 from sojourn.cli.dashboard import read_board
 from sojourn.cli.profilefile import kept
+from sojourn.control import journal
 from sojourn.ports import Parallelism
 from sojourn.profiler.rounds import Round
 from sojourn.profiler.trial import Measured, Proposal, Seen, Verdict
@@ -54,6 +56,21 @@ def test_the_page_is_served_until_it_is_told_to_end(run: Run, tmp_path: Path) ->
     assert shown.returncode == 0
     assert status["finished"] is True
     assert status["intervals"] == 60
+
+
+def test_a_run_is_shown_with_its_times_of_day_and_a_simulation_is_called_one(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    assert run(*SIMULATE, "--journal", path).code == 0
+    about = read_board(path).about
+    assert (about.source, about.began_s) == ("simulation", None)
+    shape, records = journal.read_journal(path)
+    of_day_s = 1_700_000_000.0
+    later = [replace(record, time_s=of_day_s + record.time_s) for record in records]
+    monkeypatch.setattr(journal, "read_journal", lambda _path: (shape, iter(later)))
+    about = read_board(path).about
+    assert (about.source, about.began_s) == ("journal", of_day_s)
 
 
 def test_an_attached_query_is_shown(tmp_path: Path) -> None:

@@ -124,6 +124,12 @@ def test_the_screen_keeps_its_height_and_is_drawn_in_one_go() -> None:
     assert all("\x1b[2J" not in frame for frame in frames), "the screen is not cleared"
 
 
+def test_before_the_first_interval_it_says_what_it_waits_for() -> None:
+    out = io.StringIO()
+    with LiveView(Console(file=out, width=80, height=20, force_terminal=True, _environ={})):
+        assert "waiting for the first interval" in out.getvalue()
+
+
 def test_utilization_is_told_by_colour_as_well() -> None:
     sent = screen(records(), colours=True)
     assert "\x1b[32m" in sent

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from sojourn.cli.progress import busy
 from sojourn.errors import InputError
 from sojourn.kafka.client import checked_topic, confluent
 
@@ -35,7 +36,8 @@ def broker(
         try:
             if directory is None:
                 directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-")))
-            running = stack.enter_context(Broker(directory, port or None))
+            with busy("starting Kafka"):
+                running = stack.enter_context(Broker(directory, port or None))
             typer.echo(f"Kafka listens on {running.servers}; Ctrl-C ends it")
             running.make_topics(wanted)
             for name, partitions in wanted.items():

@@ -1,6 +1,7 @@
 """`sojourn dashboard`: a run that is over, or a simulation, a profile or an attached query, on the
 same page as one that is going on."""
 
+import itertools
 import json
 import signal
 import threading
@@ -15,6 +16,8 @@ from sojourn.units import parse_address
 
 if TYPE_CHECKING:
     from sojourn.dashboard.board import Board
+
+_LONG_AGO_S = 1e9  # in 2001
 
 
 def dashboard(
@@ -78,10 +81,16 @@ def read_board(path: Path) -> "Board":
         board = rounds.board_of(path.stem, list(read_rounds(path, of)))
     else:
         shape, records = read_journal(path)
-        board = Board(about_of(shape, "journal"))
-        follower = Follower(board, shape)
-        for record in records:
-            follower(record)
+        first = next(records, None)
+        # Those of a run have the time of day, those of a simulation begin at zero.
+        is_run = first is None or first.time_s > _LONG_AGO_S
+        board = Board(about_of(shape, "journal" if is_run else "simulation"))
+        if first is not None:
+            if is_run:
+                board.begin(first.time_s - first.settings.interval_s)
+            follower = Follower(board, shape)
+            for record in itertools.chain((first,), records):
+                follower(record)
     board.end()
     return board
 

@@ -186,7 +186,7 @@ class LiveView:
         return table
 
     def __enter__(self) -> "LiveView":
-        self.live.start()
+        self.live.start(refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:

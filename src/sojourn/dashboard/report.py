@@ -13,6 +13,7 @@ from sojourn import durable
 from sojourn.dashboard.board import Board, Entry
 from sojourn.dashboard.history import Row
 from sojourn.dashboard.layout import HIGH, WIDE
+from sojourn.dashboard.shown import lost
 from sojourn.errors import InputError
 from sojourn.units import format_duration as told
 from sojourn.units import format_rate
@@ -25,6 +26,7 @@ _COLOURS = (
 _TARGET, _SOFT = "#d55e00", "#566273"
 _DECISIONS = 200
 _ALMOST_ALL = 0.99  # of the figures must fit
+_NEAR = 2.0  # times as many as there were: a limit beyond is left out
 _BESIDE_TITLE: dict[str, Any] = {
     **{"loc": "lower right", "bbox_to_anchor": (1.0, 0.98), "ncols": 8, "frameon": False},
     **{"columnspacing": 1.2, "handlelength": 1.4, "borderaxespad": 0.0},
@@ -137,9 +139,12 @@ def _processors(axis: Any, board: Board, rows: list[Row]) -> None:
         colour = _COLOURS[place % len(_COLOURS)]
         axis.fill_between(_times(rows), below, top, step="pre", color=colour, alpha=0.6, label=name)
         below = top
-    most: list[float | None] = [row.most for row in rows]
-    _line(axis, rows, most, color=_SOFT, linewidth=1, dashes=(6, 4))
+    highest, limit = max(below, default=0.0), rows[-1].most if rows else None
+    if limit is not None and limit <= _NEAR * highest:  # further up, it would make them a strip
+        most: list[float | None] = [row.most for row in rows]
+        _line(axis, rows, most, color=_SOFT, linewidth=1, dashes=(6, 4))
     axis.set_ylim(bottom=0)
+    axis.yaxis.get_major_locator().set_params(integer=True)
     axis.set_ylabel(board.about.unit)
     axis.set_title(f"{board.about.unit.capitalize()} per operator", loc="left", fontsize=10)
     axis.legend(**_BESIDE_TITLE)
@@ -190,12 +195,14 @@ def summary(board: Board) -> Iterator[str]:
         share = totals.within / totals.targeted
         yield f"The target was kept in {totals.within} of {totals.targeted} of them ({share:.1%})."
     if totals.trees:
-        yield f"Tuples took {told(totals.sojourn_s / totals.trees)} on average."
+        rows = "Rows" if board.about.source == "attached query" else "Tuples"
+        yield f"{rows} took {told(totals.sojourn_s / totals.trees)} on average."
+    for name, counts in lost(board).items():
+        gone = (f"{count} {what}" for what, count in counts.items() if count)
+        yield f"Tuples lost at {name!r}: {', '.join(gone)}."
     planned = f"; relocations: {tick.relocations}" if tick.relocations else ""
-    yield (
-        f"Changes: {totals.changes}; restarts: {tick.restarts}{planned}; "
-        f"last commit: {tick.commits or 'none'}."
-    )
+    commits = f"; last commit: {tick.commits or 'none'}" if board.about.commits else ""
+    yield f"Changes: {totals.changes}; restarts: {tick.restarts}{planned}{commits}."
 
 
 def graph(board: Board) -> str:

@@ -28,6 +28,7 @@ def topology(board: Board) -> dict[str, Any]:
         "source": about.source,
         "unit": about.unit,
         "across": about.across,
+        "commits": about.commits,
         "began": about.began_s,
         "vertices": [
             {"name": name, "kind": kind, "x": layout.places[name][0], "y": layout.places[name][1]}
@@ -83,8 +84,19 @@ def status(board: Board) -> dict[str, Any]:
         "restarts": 0 if tick is None else tick.restarts,
         "relocations": 0 if tick is None else tick.relocations,
         "commits": 0 if tick is None else tick.commits,
+        "lost": lost(board),
         "mean": short(totals.sojourn_s / totals.trees) if totals.trees else None,
     }
+
+
+def lost(board: Board) -> dict[str, dict[str, int]]:
+    """Tuples dropped and shed since the start, of the vertices that have lost any."""
+    tuples = board.totals.tuples
+    found = {
+        name: {what: tuples[name, what] for what in ("dropped", "shed")}
+        for name in board.about.kinds
+    }
+    return {name: counts for name, counts in found.items() if any(counts.values())}
 
 
 def columns(rows: Iterable[Row], names: list[str]) -> dict[str, Any]:

@@ -34,6 +34,11 @@ class About:
         """The vertices that processors are allocated to."""
         return [name for name, kind in self.kinds.items() if kind == "operator"]
 
+    @property
+    def commits(self) -> bool:
+        """Whether what is shown makes any commits of ours."""
+        return self.source in ("run", "journal", "simulation")
+
 
 @dataclass(frozen=True)
 class Part:

@@ -6,7 +6,12 @@ const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10
 const ALMOST_ALL = 0.99; // of the figures must fit; rare peaks may go beyond the axis
 const SIGNS = { change: "▲", restart: "✕", relocation: "■", target: "◆" };
 const LOUD = new Set(["restart", "target"]);
+const URGENT = ["restart", "target", "relocation", "change"]; // whose signs come first where there are many
 const MOST_SIGNS = 80;
+const NARROW = 600; // pixels, below which signs keep apart, as fingers must hit them
+const APART = 24;
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
+const ROOM = 2; // times as many as there are: a limit further up would make them a strip
 const MOST_POINTS = 120; // more would make one thick line
 // Between which series the fill of the upper one lies.
 const BANDS = {
@@ -34,7 +39,7 @@ export class Charts {
     document.querySelectorAll(".plot > :not(.chart)").forEach((part) => part.remove());
     this.plots = {
       sojourn: this.plot("sojourn", this.sojournSeries(), { y: { range: () => this.sojournRange() } }, duration),
-      processors: this.plot("processors", this.processorSeries(), { y: { range: (u, low, high) => [0, Math.max(2, high * 1.08)] } }, number),
+      processors: this.plot("processors", this.processorSeries(), { y: { range: (u, low, high) => this.processorRange(high) } }, number, WHOLE),
       load: this.plot("load", this.loadSeries(), { y: { range: (u, low, high) => [0, (high || 1) * 1.12] } }, number),
     };
     document.querySelector("#processors h2").textContent = about.unit === "processors" ? "Processors per operator" : unit(about);
@@ -63,7 +68,7 @@ export class Charts {
     const stacked = this.names.map((name, place) => ({
       label: name, stroke: colour(place), fill: `${colour(place)}80`, area: true, width: 1.2, paths: stepped, dash: dashes(place),
     })).reverse(); // the tallest is drawn first, so that all lie before it
-    return [...stacked, { label: "limit", stroke: style("--soft"), width: 1.2, dash: [8, 5], paths: stepped }];
+    return [...stacked, { label: "limit", stroke: style("--soft"), width: 1.2, dash: [8, 5], paths: stepped, auto: false }];
   }
 
   loadSeries() {
@@ -73,7 +78,7 @@ export class Charts {
     ];
   }
 
-  plot(id, series, scales, told) {
+  plot(id, series, scales, told, incrs = undefined) {
     const host = document.querySelector(`#${id} .chart`);
     const axis = {
       stroke: style("--soft"), font: "12px system-ui, sans-serif",
@@ -86,7 +91,7 @@ export class Charts {
       series: [{}, ...series.map((one) => ({ points: { show: false }, ...one }))],
       axes: [
         { ...axis, size: (u, values) => (values?.some((value) => value.includes("\n")) ? 42 : 26), space: 74, incrs: STEPS, values: (u, splits) => this.times(splits) },
-        { ...axis, size: 60, space: 34, values: (u, splits) => splits.map((value) => (value === null ? "" : told(value))) },
+        { ...axis, size: 60, space: 34, ...(incrs && { incrs }), values: (u, splits) => splits.map((value) => (value === null ? "" : told(value))) },
       ],
       cursor: {
         sync: { key: "time" }, y: false, points: { size: 7 },
@@ -103,7 +108,8 @@ export class Charts {
     host.setAttribute("aria-label", `Chart: ${id} over time`);
     const plot = new uPlot(options, [[], ...series.map(() => [])], host);
     // Beside the picture, as nothing within it can be reached.
-    host.parentElement.append(make("div", { class: "marks" }), make("div", { class: "tip", hidden: "" }));
+    const marks = make("div", { class: "marks", role: "group", "aria-label": "Changes and restarts, reached by the arrow keys" });
+    host.parentElement.append(marks, make("div", { class: "tip", hidden: "" }));
     plot.over.addEventListener("dblclick", () => this.show(null, null));
     return plot;
   }
@@ -137,8 +143,20 @@ export class Charts {
     const most = seen[Math.floor(ALMOST_ALL * (seen.length - 1))] || 0;
     const fits = Math.max(1.6 * most, 1.5 * (target.at(-1) || 0), 1e-4);
     const beyond = high > 1.3 * fits;
-    document.querySelector("#sojourn .unit").textContent = beyond ? `peaks go up to ${duration(high)}` : "";
+    this.beside({ peaks: beyond ? `peaks go up to ${duration(high)}` : "" });
     return [0, beyond ? fits : Math.max(1.1 * high, 1.15 * (target.at(-1) || 0), 1e-4)];
+  }
+
+  // The limit is there if it is near; the legend tells it anyway.
+  processorRange(high) {
+    const limit = this.history?.most.at(-1) ?? 0;
+    return [0, Math.max(2, 1.08 * (limit <= ROOM * high ? Math.max(high, limit) : high))];
+  }
+
+  // What stands beside the title of the first chart.
+  beside(words) {
+    this.words = { ...this.words, ...words };
+    document.querySelector("#sojourn .unit").textContent = Object.values(this.words).filter(Boolean).join("; ");
   }
 
   zoom(u) {
@@ -155,9 +173,10 @@ export class Charts {
     document.dispatchEvent(new CustomEvent("ranged", { detail: { range, fixed } }));
   }
 
-  update(history, marks) {
+  update(history, marks, ended = this.ended) {
     this.history = history;
     this.marks = marks;
+    this.ended = ended;
     if (document.hidden) return; // drawn when somebody looks again
     const { time } = history;
     const nothing = (values) => values.every((value) => value === null);
@@ -177,14 +196,13 @@ export class Charts {
     forecast.forEach((value, at) => value !== null && due_at.set(due[at], value));
     if (!due_at.size) return [time, load, time.map(() => null)];
     const whens = [...due_at.keys()].sort((a, b) => a - b);
-    const data = uPlot.join([[time, load], [whens, whens.map((at) => due_at.get(at))]]);
-    return [data[0], data[1].map((value) => value ?? undefined), data[2]];
+    return uPlot.join([[time, load], [whens, whens.map((at) => due_at.get(at))]]);
   }
 
   flat(id, empty) {
     const host = document.querySelector(`#${id} .plot`);
     host.querySelector(".empty")?.remove();
-    if (empty) host.append(make("p", { class: "empty" }, "Nothing was completed yet."));
+    if (empty) host.append(make("p", { class: "empty" }, `Nothing was completed${this.ended ? "" : " yet"}.`));
   }
 
   // The figures under the cursor, or the newest ones: this is the legend as well.
@@ -255,14 +273,13 @@ export class Charts {
     ctx.restore();
   }
 
-  // Changes, restarts and other targets: a line in the chart and a button above it.
+  // Changes, restarts and other targets: a line in the chart, and a button above it as far as there
+  // is room.
   signs(id, u) {
     const host = document.querySelector(`#${id} .marks`);
     if (!host) return;
     const { min, max } = u.scales.x;
-    const marks = (this.marks || [])
-      .filter((one) => one.kind in SIGNS && one.time >= min && one.time <= max)
-      .slice(-MOST_SIGNS);
+    const marks = (this.marks || []).filter((one) => one.kind in SIGNS && one.time >= min && one.time <= max);
     const { ctx, bbox } = u;
     // Asked for once: each asking in between would have the browser lay out the page anew.
     const [soft, loud, left] = [style("--soft"), style("--bad-fill"), u.over.offsetLeft];
@@ -281,18 +298,40 @@ export class Charts {
     ctx.restore();
     if (id !== "sojourn") return;
     const known = new Map([...host.children].map((button) => [button.dataset.key, button]));
-    for (const one of marks) {
+    const shown = this.foremost(u, marks, host.clientWidth);
+    this.beside({ signs: shown.length < marks.length ? `signs of ${shown.length} of ${marks.length} changes` : "" });
+    for (const one of shown) {
       const key = `${one.kind} ${one.number}`;
       const button = known.get(key) || this.sign(one, key, host);
       known.delete(key);
       button.style.left = `${left + u.valToPos(one.time, "x")}px`;
     }
     known.forEach((button) => button.remove());
+    this.reach(host);
+  }
+
+  // Those whose signs are shown: rare kinds first, then the newest, and on a phone none too close.
+  foremost(u, marks, width) {
+    const order = [...marks].reverse().sort((a, b) => URGENT.indexOf(a.kind) - URGENT.indexOf(b.kind));
+    const places = [];
+    const free = (one) => {
+      const at = u.valToPos(one.time, "x");
+      if (width < NARROW && places.some((place) => Math.abs(place - at) < APART)) return false;
+      return places.push(at);
+    };
+    return order.filter(free).slice(0, MOST_SIGNS);
+  }
+
+  // One of them is reached by Tab, the others by arrows.
+  reach(host, to = null) {
+    const all = [...host.children];
+    const stop = to ?? all.find((one) => one.tabIndex === 0) ?? all.at(-1);
+    for (const one of all) one.tabIndex = one === stop ? 0 : -1;
   }
 
   sign(one, key, host) {
     const words = `${clock(one.time, this.about)}  ${one.told}`;
-    const button = make("button", { type: "button", "data-kind": one.kind, "data-key": key, "aria-label": words }, SIGNS[one.kind]);
+    const button = make("button", { type: "button", "data-kind": one.kind, "data-key": key, "data-time": one.time, tabindex: -1, "aria-label": words }, SIGNS[one.kind]);
     const tip = host.parentElement.querySelector(".tip");
     const show = () => {
       tip.textContent = words;
@@ -304,6 +343,14 @@ export class Charts {
     for (const event of ["pointerenter", "focus"]) button.addEventListener(event, show);
     for (const event of ["pointerleave", "blur"]) button.addEventListener(event, () => (tip.hidden = true));
     button.addEventListener("click", () => this.onMark(one));
+    button.addEventListener("focus", () => this.reach(host, button));
+    button.addEventListener("keydown", (event) => {
+      const order = [...host.children].sort((a, b) => a.dataset.time - b.dataset.time);
+      const step = { ArrowLeft: -1, ArrowRight: 1, Home: -order.length, End: order.length }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      order[Math.max(0, Math.min(order.length - 1, order.indexOf(button) + step))].focus();
+    });
     host.append(button);
     return button;
   }

@@ -47,6 +47,13 @@ export class Decisions {
     this.render(entries.length ? key(entries[0]) : null);
   }
 
+  // Whether no more come.
+  end(ended) {
+    if (ended === this.ended) return;
+    this.ended = ended;
+    this.render();
+  }
+
   // All that may be listed, the newest first.
   get listed() {
     return this.entries.filter((entry) => entry.acts || !this.acting.checked);
@@ -57,7 +64,8 @@ export class Decisions {
     const wanted = listed.slice(0, this.most);
     this.more.hidden = listed.length <= this.most;
     this.empty.hidden = wanted.length > 0;
-    this.empty.textContent = this.entries.length ? "No changes yet." : "None yet. The first comes after the first interval.";
+    const yet = this.ended ? "" : " yet";
+    this.empty.textContent = this.entries.length ? `No changes${yet}.` : this.ended ? "There were none." : "None yet. The first comes after the first interval.";
     const keep = new Set(wanted.map(key));
     for (const [name, item] of this.items) {
       if (keep.has(name)) continue;

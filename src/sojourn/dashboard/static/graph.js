@@ -2,6 +2,7 @@
 import { draw, duration, modelled, number, percent, rate, tone, unit } from "./format.js";
 
 const SMALLEST = 0.79;
+const LONGEST = 15; // letters of a name, beside which there is room for "3 → 12"
 
 export class Graph {
   constructor(onPick) {
@@ -58,7 +59,8 @@ export class Graph {
       track: draw("rect", { class: "track", x: 14, y: 36, width: inner, height: 7, rx: 3.5 }),
       fill: draw("rect", { class: "fill", x: 14, y: 36, width: 0, height: 7, rx: 3.5 }),
     };
-    part.title.textContent = name.length > 20 ? `${name.slice(0, 19)}…` : name;
+    part.title.textContent = name.length > LONGEST ? `${name.slice(0, LONGEST - 1)}…` : name;
+    group.append(draw("title", {}, name));
     group.append(draw("rect", { class: "box", width, height, rx: 10 }));
     if (kind === "operator") group.append(part.track, part.fill);
     group.append(part.title, part.count, part.left1, part.right1, part.left2, part.right2);
@@ -73,11 +75,11 @@ export class Graph {
     return part;
   }
 
-  update(latest) {
+  update(latest, lost) {
     if (!latest) return;
     for (const [name, part] of this.vertices) {
       const vertex = latest.vertices[name];
-      if (vertex) this.show(name, part, vertex, latest.wanted[name]);
+      if (vertex) this.show(name, part, vertex, latest.wanted[name], lost[name]);
       else this.clear(name, part);
     }
     const most = Math.max(1e-9, ...Object.values(latest.vertices).flatMap((one) => Object.values(one.sent)));
@@ -96,9 +98,11 @@ export class Graph {
     part.group.setAttribute("aria-label", `${part.kind} ${name}: not there`);
   }
 
-  show(name, part, vertex, wanted) {
+  // `lost` are the tuples that it has dropped and shed since the start.
+  show(name, part, vertex, wanted, lost) {
     const { group } = part;
     const words = [];
+    const gone = lost ? ["dropped", "shed"].filter((what) => lost[what]).map((what) => `${number(lost[what])} ${what}`) : [];
     if (part.kind === "operator") {
       const moving = wanted !== undefined && wanted !== vertex.processors;
       part.count.textContent = moving ? `${vertex.processors} → ${wanted}` : `× ${vertex.processors}`;
@@ -121,8 +125,9 @@ export class Graph {
       part.right2.textContent = "sink";
     }
     words.push(`${rate(vertex.rate)} come`, `${number(vertex.queue)} wait`);
-    if (vertex.dropped) words.push(`${vertex.dropped} dropped`);
-    if (vertex.shed) words.push(`${vertex.shed} shed`);
+    part.right1.classList.toggle("lost", gone.length > 0);
+    if (gone.length) part.right1.textContent = gone.join(", ");
+    words.push(...gone);
     group.setAttribute("aria-label", `${part.kind} ${name}: ${words.join(", ")}`);
   }
 }

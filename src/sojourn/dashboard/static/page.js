@@ -8,6 +8,8 @@ import { WhatIf } from "./whatif.js";
 
 const RANGES = [["5 min", 300], ["30 min", 1800], ["6 h", 21600], ["All", null]];
 const RETRY_MS = 2000;
+const LOOK_MS = 2000;
+const SILENT_S = 10; // without news, and three intervals
 const MOST_MARKS = 1000; // of each kind
 
 const byId = (id) => document.getElementById(id);
@@ -18,6 +20,7 @@ const charts = new Charts((mark) => decisions.find(mark));
 const whatIf = new WhatIf(say);
 let now = null; // all that the server has told
 let heardAt = 0;
+let lost = false;
 
 // The buttons for how much time is shown.
 byId("ranges").append(...RANGES.map(([label, seconds]) => {
@@ -76,8 +79,9 @@ function say(words) {
 }
 
 function update() {
-  charts.update(now.history, now.marks);
-  graph.update(now.latest);
+  charts.update(now.history, now.marks, now.status.finished);
+  decisions.end(now.status.finished);
+  graph.update(now.latest, now.status.lost);
   whatIf.update(now.latest);
   executors.update(now.latest);
   tiles();
@@ -115,7 +119,8 @@ function tile(what, value, small, more, meter = null, bad = false) {
 function tiles() {
   const { latest, status, topology } = now;
   if (!latest) {
-    byId("tiles").replaceChildren(tile("Waiting", "…", "", "The first figures come after the first interval."));
+    const waits = status.finished ? tile("Nothing", "–", "", "No interval was measured.") : tile("Waiting", "…", "", "The first figures come after the first interval.");
+    byId("tiles").replaceChildren(waits);
     return;
   }
   const statistic = latest.percentile === null ? "mean" : `p${latest.percentile}`;
@@ -124,6 +129,13 @@ function tiles() {
   const limits = [latest.most, latest.capacity].filter((one) => one !== null);
   const limit = limits.length ? Math.min(...limits) : null;
   const forecast = latest.forecast && latest.forecast.by !== "now" ? latest.forecast : null;
+  const more = forecast ? [`${rate(forecast.rate)} expected in ${duration(forecast.horizon)}`] : [];
+  const gone = Object.values(status.lost);
+  for (const what of ["dropped", "shed"]) {
+    const count = gone.reduce((sum, one) => sum + one[what], 0);
+    if (count) more.push(`${number(count)} ${what}`);
+  }
+  const commits = topology.commits ? [status.commits ? `commit ${number(status.commits)}` : "no commit yet"] : [];
   byId("tiles").replaceChildren(
     tile(`Sojourn, ${statistic}`, duration(latest.value), latest.target ? ` of ${duration(latest.target)}` : "",
       latest.estimate === null ? "" : `the model has ${duration(latest.estimate)}`,
@@ -134,8 +146,8 @@ function tiles() {
     tile(capital(unit(topology)), number(latest.processors), limit === null ? "" : ` of ${limit}`,
       `${now.history.busy.at(-1) === null ? "" : `${percent(now.history.busy.at(-1))} busy`}`,
       now.history.busy.at(-1) === null ? null : { share: now.history.busy.at(-1), tone: tone(now.history.busy.at(-1)) }),
-    tile(topology.source === "profile" ? "Carried" : "Load", number(latest.load), " /s", forecast ? `${rate(forecast.rate)} expected in ${duration(forecast.horizon)}` : ""),
-    tile("Changes", number(status.changes), "", [plural(status.restarts, "restart"), ...(status.relocations ? [plural(status.relocations, "relocation")] : []), status.commits ? `commit ${number(status.commits)}` : "no commit yet"].join(", ")),
+    tile(topology.source === "profile" ? "Carried" : "Load", number(latest.load), " /s", more.join(", "), null, gone.length > 0),
+    tile("Changes", number(status.changes), "", [plural(status.restarts, "restart"), ...(status.relocations ? [plural(status.relocations, "relocation")] : []), ...commits].join(", ")),
   );
 }
 
@@ -151,23 +163,40 @@ function listen() {
       // How it ended stays to be read.
       if (now.topology.source !== "run" && !now.status.problem) banner("The server has ended. What it has told stays here.");
     } else {
-      const ago = heardAt ? ` The last figures are from ${new Date(heardAt).toLocaleTimeString()}.` : "";
+      lost = true;
       show("lost", "Connection lost");
-      banner(`There is no connection to the topology; trying again.${ago}`);
+      banner(`There is no connection to the topology; trying again.${heardAt ? ` ${from()}` : ""}`);
     }
     if (stream.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
   });
 }
 
+const from = () => `The last figures are from ${new Date(heardAt).toLocaleTimeString()}.`;
+
 function heard(then) {
   heardAt = Date.now();
+  lost = false;
   then();
 }
 
-document.addEventListener("visibilitychange", () => !document.hidden && now && update());
+// A stream that hangs makes no error, and old figures would look like new ones.
+function watch() {
+  if (lost || !now?.latest || now.status.finished) return;
+  const silent = (Date.now() - heardAt) / 1000;
+  if (silent < Math.max(SILENT_S, 3 * now.latest.interval)) return;
+  show("lost", "No news");
+  banner(`Nothing was heard of the topology for ${Math.round(silent)} s. ${from()}`);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden || !now) return;
+  update();
+  watch();
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (!now) return;
   charts.begin(now.topology, charts.names);
   update();
 });
+setInterval(watch, LOOK_MS);
 listen();

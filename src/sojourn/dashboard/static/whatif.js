@@ -14,8 +14,11 @@ export class WhatIf {
     this.back = make("button", { class: "plain", type: "button" }, "as it is now");
     this.back.addEventListener("click", () => {
       this.target.input.value = this.load.input.value = 0;
+      this.held = null;
       this.ask(true);
     });
+    // Without a target, what was measured when somebody first asked is held, so that it stays put.
+    this.target.input.addEventListener("input", () => (this.held ??= this.latest?.value ?? null));
     for (const one of [this.target, this.load]) one.input.addEventListener("input", () => this.ask(true));
     this.host.append(this.target.element, this.load.element, this.answer, this.bars, make("p", { class: "note" }, this.back));
   }
@@ -23,7 +26,7 @@ export class WhatIf {
   begin(about) {
     this.about = about;
     document.getElementById("whatif").hidden = !modelled(about);
-    this.asked = this.latest = null;
+    this.asked = this.latest = this.held = null;
     this.wished = false;
     this.turn = (this.turn || 0) + 1; // what is still on its way was of another topology
     clearTimeout(this.timer);
@@ -42,16 +45,17 @@ export class WhatIf {
   }
 
   get wish() {
-    const target = this.latest?.target ?? this.latest?.value ?? 0.2;
+    const target = this.latest?.target ?? this.held ?? this.latest?.value ?? 0.2;
     return { target: target * 10 ** Number(this.target.input.value), load: 10 ** Number(this.load.input.value) };
   }
 
   labels() {
     if (!this.latest) return;
     const { target, load } = this.wish;
-    this.target.output.value = duration(target);
+    const told = this.latest.target === null && this.held === null ? `none; now ${duration(target)}` : duration(target);
+    this.target.output.value = told;
     this.load.output.value = `${number(load)} × = ${rate(load * (this.latest.load ?? 0))}`;
-    this.target.input.setAttribute("aria-valuetext", duration(target));
+    this.target.input.setAttribute("aria-valuetext", told);
     this.load.input.setAttribute("aria-valuetext", `${number(load)} times the present load`);
   }
 
