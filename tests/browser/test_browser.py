@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -292,10 +293,20 @@ def test_silence_is_told(opened: Opened) -> None:
         expect(page.locator("#state")).to_have_text("Live")
         page.evaluate(later.format("performance.timeOrigin + performance.now()"))
         expect(page.locator("#state")).to_have_text("No news")
-        expect(page.locator("#banner")).to_contain_text("for 4")
+        expect(page.locator("#banner")).to_contain_text("The last figures are from")
         b.add(tick(2))
         expect(page.locator("#state")).to_have_text("Live")
         expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_figures_that_are_old_when_the_page_is_opened_are_not_live(opened: Opened) -> None:
+    b = board(began_s=time.time() - 3600)
+    b.add(tick(1))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#state")).to_have_text("No news")
+        b.add(tick(3600))
+        expect(page.locator("#state")).to_have_text("Live")
 
 
 def test_tuples_that_are_lost_are_seen(opened: Opened) -> None:
@@ -307,7 +318,9 @@ def test_tuples_that_are_lost_are_seen(opened: Opened) -> None:
     with Server(b, ANY) as server:
         page = opened(server.url)
         expect(page.locator("#tiles")).to_contain_text("12 dropped, 3 shed")
-        expect(page.locator('g[data-name="check"] .lost')).to_have_text("12 dropped, 3 shed")
+        expect(page.locator('g[data-name="check"] .lost')).to_have_text("15 lost")
+        label = page.locator('g[data-name="check"]').get_attribute("aria-label") or ""
+        assert "12 dropped, 3 shed" in label
         expect(page.locator('g[data-name="price"] .lost')).to_have_count(0)
 
 

@@ -10,6 +10,7 @@ const URGENT = ["restart", "target", "relocation", "change"]; // whose signs com
 const MOST_SIGNS = 80;
 const NARROW = 600; // pixels, below which signs keep apart, as fingers must hit them
 const APART = 24;
+const LEAST_APART = 5; // pixels between lines, on average, of which there may be many
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
 const ROOM = 2; // times as many as there are: a limit further up would make them a strip
 const MOST_POINTS = 120; // more would make one thick line
@@ -259,7 +260,7 @@ export class Charts {
     const { min, max } = u.scales.x;
     const commits = (this.marks || []).filter((one) => one.kind === "commit" && one.time >= min && one.time <= max);
     const { ctx, bbox } = u;
-    if (!commits.length || bbox.width / commits.length < 5 * devicePixelRatio) return;
+    if (!commits.length || bbox.width / commits.length < LEAST_APART * devicePixelRatio) return;
     ctx.save();
     ctx.strokeStyle = style("--soft");
     ctx.lineWidth = devicePixelRatio;
@@ -283,22 +284,26 @@ export class Charts {
     const { ctx, bbox } = u;
     // Asked for once: each asking in between would have the browser lay out the page anew.
     const [soft, loud, left] = [style("--soft"), style("--bad-fill"), u.over.offsetLeft];
+    const shown = this.foremost(u, marks, host.clientWidth);
+    const crowded = bbox.width / marks.length < LEAST_APART * devicePixelRatio;
     ctx.save();
     ctx.lineWidth = devicePixelRatio;
-    for (const one of marks) {
-      const x = Math.round(u.valToPos(one.time, "x", true)) + 0.5;
-      ctx.strokeStyle = LOUD.has(one.kind) ? loud : soft;
-      ctx.globalAlpha = 0.75;
-      ctx.setLineDash(one.kind === "change" ? [2, 3] : [6, 3]);
+    ctx.globalAlpha = 0.75;
+    for (const kind of URGENT) {
+      ctx.strokeStyle = LOUD.has(kind) ? loud : soft;
+      ctx.setLineDash(kind === "change" ? [2, 3] : [6, 3]);
       ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
+      for (const one of kind === "change" && crowded ? shown : marks) {
+        if (one.kind !== kind) continue;
+        const x = Math.round(u.valToPos(one.time, "x", true)) + 0.5;
+        ctx.moveTo(x, bbox.top);
+        ctx.lineTo(x, bbox.top + bbox.height);
+      }
       ctx.stroke();
     }
     ctx.restore();
     if (id !== "sojourn") return;
     const known = new Map([...host.children].map((button) => [button.dataset.key, button]));
-    const shown = this.foremost(u, marks, host.clientWidth);
     this.beside({ signs: shown.length < marks.length ? `signs of ${shown.length} of ${marks.length} changes` : "" });
     for (const one of shown) {
       const key = `${one.kind} ${one.number}`;
@@ -306,7 +311,14 @@ export class Charts {
       known.delete(key);
       button.style.left = `${left + u.valToPos(one.time, "x")}px`;
     }
-    known.forEach((button) => button.remove());
+    for (const button of known.values()) this.drop(button, host);
+    // By time, as they are seen and read out.
+    const order = [...host.children].sort((a, b) => a.dataset.time - b.dataset.time);
+    if (order.some((button, place) => button !== host.children[place])) {
+      const focused = document.activeElement;
+      host.append(...order);
+      if (order.includes(focused)) focused.focus({ preventScroll: true });
+    }
     this.reach(host);
   }
 
@@ -319,7 +331,17 @@ export class Charts {
       if (width < NARROW && places.some((place) => Math.abs(place - at) < APART)) return false;
       return places.push(at);
     };
-    return order.filter(free).slice(0, MOST_SIGNS);
+    return order.filter(free).slice(0, MOST_SIGNS).sort((a, b) => a.time - b.time);
+  }
+
+  // What was looked at goes to the nearest that stays.
+  drop(button, host) {
+    const focused = button === document.activeElement;
+    if (focused || button.matches(":hover")) host.parentElement.querySelector(".tip").hidden = true;
+    button.remove();
+    if (!focused || !host.children.length) return;
+    const away = (one) => Math.abs(one.dataset.time - button.dataset.time);
+    [...host.children].reduce((best, one) => (away(one) < away(best) ? one : best)).focus({ preventScroll: true });
   }
 
   // One of them is reached by Tab, the others by arrows.

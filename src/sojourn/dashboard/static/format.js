@@ -19,6 +19,7 @@ export function number(value) {
   return String(Number(value.toPrecision(3)));
 }
 
+export const compact = (count) => new Intl.NumberFormat("en", { notation: "compact" }).format(count);
 export const rate = (value) => (value === null || value === undefined ? "–" : `${number(value)}/s`);
 export const percent = (value) => (value === null || value === undefined ? "–" : `${Math.round(100 * value)} %`);
 

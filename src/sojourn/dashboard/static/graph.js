@@ -1,5 +1,5 @@
 // The topology, from left to right. Places come from the server; figures from every tick.
-import { draw, duration, modelled, number, percent, rate, tone, unit } from "./format.js";
+import { compact, draw, duration, modelled, number, percent, rate, tone, unit } from "./format.js";
 
 const SMALLEST = 0.79;
 const LONGEST = 15; // letters of a name, beside which there is room for "3 → 12"
@@ -126,7 +126,7 @@ export class Graph {
     }
     words.push(`${rate(vertex.rate)} come`, `${number(vertex.queue)} wait`);
     part.right1.classList.toggle("lost", gone.length > 0);
-    if (gone.length) part.right1.textContent = gone.join(", ");
+    if (gone.length) part.right1.textContent = `${compact(lost.dropped + lost.shed)} lost`;
     words.push(...gone);
     group.setAttribute("aria-label", `${part.kind} ${name}: ${words.join(", ")}`);
   }

@@ -19,7 +19,7 @@ const graph = new Graph((name) => executors.pick(name));
 const charts = new Charts((mark) => decisions.find(mark));
 const whatIf = new WhatIf(say);
 let now = null; // all that the server has told
-let heardAt = 0;
+let figuresAt = 0;
 let lost = false;
 
 // The buttons for how much time is shown.
@@ -89,6 +89,7 @@ function update() {
 }
 
 function state() {
+  if (lost) return;
   const { status, topology } = now;
   const what = topology.source === "run" ? "Ended" : topology.source === "journal" ? "Recorded run" : `Recorded ${topology.source}`;
   const [kind, words] = status.finished ? ["ended", what] : status.paused ? ["paused", "Paused"] : now.latest ? ["live", "Live"] : ["waiting", "Starting"];
@@ -131,6 +132,7 @@ function tiles() {
   const forecast = latest.forecast && latest.forecast.by !== "now" ? latest.forecast : null;
   const more = forecast ? [`${rate(forecast.rate)} expected in ${duration(forecast.horizon)}`] : [];
   const gone = Object.values(status.lost);
+  const losing = Object.values(latest.vertices).some((one) => one.dropped || one.shed);
   for (const what of ["dropped", "shed"]) {
     const count = gone.reduce((sum, one) => sum + one[what], 0);
     if (count) more.push(`${number(count)} ${what}`);
@@ -146,7 +148,7 @@ function tiles() {
     tile(capital(unit(topology)), number(latest.processors), limit === null ? "" : ` of ${limit}`,
       `${now.history.busy.at(-1) === null ? "" : `${percent(now.history.busy.at(-1))} busy`}`,
       now.history.busy.at(-1) === null ? null : { share: now.history.busy.at(-1), tone: tone(now.history.busy.at(-1)) }),
-    tile(topology.source === "profile" ? "Carried" : "Load", number(latest.load), " /s", more.join(", "), null, gone.length > 0),
+    tile(topology.source === "profile" ? "Carried" : "Load", number(latest.load), " /s", more.join(", "), null, losing),
     tile("Changes", number(status.changes), "", [plural(status.restarts, "restart"), ...(status.relocations ? [plural(status.relocations, "relocation")] : []), ...commits].join(", ")),
   );
 }
@@ -165,27 +167,32 @@ function listen() {
     } else {
       lost = true;
       show("lost", "Connection lost");
-      banner(`There is no connection to the topology; trying again.${heardAt ? ` ${from()}` : ""}`);
+      banner(`There is no connection to the topology; trying again.${figuresAt ? ` ${from()}` : ""}`);
     }
     if (stream.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
   });
 }
 
-const from = () => `The last figures are from ${new Date(heardAt).toLocaleTimeString()}.`;
+const from = () => `The last figures are from ${new Date(figuresAt).toLocaleTimeString()}.`;
 
 function heard(then) {
-  heardAt = Date.now();
+  const known = now?.latest?.number;
   lost = false;
   then();
+  if (!now?.latest || now.latest.number === known) return;
+  // Those that there were before somebody looked may be old.
+  const { began } = now.topology;
+  figuresAt = known === undefined && began !== null ? 1000 * (began + now.latest.time) : Date.now();
+  watch();
 }
 
 // A stream that hangs makes no error, and old figures would look like new ones.
 function watch() {
   if (lost || !now?.latest || now.status.finished) return;
-  const silent = (Date.now() - heardAt) / 1000;
+  const silent = (Date.now() - figuresAt) / 1000;
   if (silent < Math.max(SILENT_S, 3 * now.latest.interval)) return;
   show("lost", "No news");
-  banner(`Nothing was heard of the topology for ${Math.round(silent)} s. ${from()}`);
+  banner(`Nothing was heard of the topology for long. ${from()}`);
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -197,6 +204,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   if (!now) return;
   charts.begin(now.topology, charts.names);
   update();
+  watch();
 });
 setInterval(watch, LOOK_MS);
 listen();

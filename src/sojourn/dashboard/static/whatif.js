@@ -2,6 +2,7 @@
 import { capital, duration, make, modelled, number, percent, rate } from "./format.js";
 
 const WAIT_MS = 60; // after the last move of a slider
+const GUESS = 0.2; // seconds, where nothing was measured
 
 export class WhatIf {
   constructor(told) {
@@ -18,7 +19,7 @@ export class WhatIf {
       this.ask(true);
     });
     // Without a target, what was measured when somebody first asked is held, so that it stays put.
-    this.target.input.addEventListener("input", () => (this.held ??= this.latest?.value ?? null));
+    this.target.input.addEventListener("input", () => (this.held ??= this.latest?.value ?? GUESS));
     for (const one of [this.target, this.load]) one.input.addEventListener("input", () => this.ask(true));
     this.host.append(this.target.element, this.load.element, this.answer, this.bars, make("p", { class: "note" }, this.back));
   }
@@ -45,14 +46,14 @@ export class WhatIf {
   }
 
   get wish() {
-    const target = this.latest?.target ?? this.held ?? this.latest?.value ?? 0.2;
+    const target = this.latest?.target ?? this.held ?? this.latest?.value ?? GUESS;
     return { target: target * 10 ** Number(this.target.input.value), load: 10 ** Number(this.load.input.value) };
   }
 
   labels() {
     if (!this.latest) return;
     const { target, load } = this.wish;
-    const told = this.latest.target === null && this.held === null ? `none; now ${duration(target)}` : duration(target);
+    const told = this.latest.target === null && this.held === null ? `none${this.latest.value === null ? "" : `; now ${duration(target)}`}` : duration(target);
     this.target.output.value = told;
     this.load.output.value = `${number(load)} × = ${rate(load * (this.latest.load ?? 0))}`;
     this.target.input.setAttribute("aria-valuetext", told);
