@@ -14,8 +14,8 @@ run: $(VENV)/.run
 
 test: $(VENV)/.dev
 	$(BIN)/python tests/unit/prometheus.py || test -z "$$CI"
-	$(BIN)/python -m pytest -n auto tests/unit tests/cli
-	if $(BIN)/python tests/unit/chromium.py; then $(BIN)/python -m pytest tests/browser; else test -z "$$CI"; fi
+	browser=tests/browser; $(BIN)/python tests/unit/chromium.py || test -n "$$CI" || browser=; \
+	$(BIN)/python -m pytest -n auto tests/unit tests/cli $$browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/spark tests/kafka
 
 check: $(VENV)/.dev

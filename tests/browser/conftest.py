@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from chromium import installed
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 Opened = Callable[..., Page]
+expect.set_options(timeout=30_000)  # ms; other tests may run beside
 
 
 @pytest.fixture(scope="session")

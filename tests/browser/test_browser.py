@@ -247,7 +247,7 @@ def test_a_mark_leads_to_its_decision_or_the_nearest(opened: Opened) -> None:
         page.locator('#sojourn .marks button[data-kind="target"]').click()
         expect(page.locator(".decisions li:focus")).to_contain_text("hold")
         # Nothing that can be reached lies within what is but a picture.
-        assert page.locator("[role=img] button").count() == 0
+        assert page.locator(".chart button").count() == 0
 
 
 def test_one_mark_is_reached_by_tab_and_the_others_by_arrows(opened: Opened) -> None:
@@ -281,6 +281,40 @@ def test_one_mark_is_reached_by_tab_and_the_others_by_arrows(opened: Opened) -> 
         )
         assert len(lefts) > 5
         assert min(b - a for a, b in itertools.pairwise(lefts)) >= 24
+
+
+def test_a_chart_is_read_by_keys(opened: Opened) -> None:
+    b = board()
+    for number in range(1, 41):
+        b.add(tick(number, load=100.0 + number))
+    with Server(b, ANY) as server:
+        page = opened(server.url)
+        expect(page.locator("#foot")).to_have_text("Tick 40")
+        chart = page.get_by_role("slider", name="Load over time")
+        legend = page.locator("#load .keys")
+        page.locator("#decisions .decisions").focus()
+        while not chart.evaluate("e => e === document.activeElement"):
+            page.keyboard.press("Tab")
+        expect(legend).to_contain_text("came 140/s")
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowLeft")
+        expect(legend).to_contain_text("came 138/s")
+        page.keyboard.press("PageDown")
+        expect(chart).to_have_attribute("aria-valuetext", re.compile("^came 128/s, .*[0-9]$"))
+        then = page.locator("#load .keys .at").text_content() or ""
+        assert then
+        expect(page.locator("#sojourn .keys .at")).to_have_text(then)
+        b.add(tick(41, load=141.0))
+        expect(page.locator("#foot")).to_have_text("Tick 41")
+        expect(legend).to_contain_text("came 128/s")  # new figures take nothing away
+        page.keyboard.press("Home")
+        expect(legend).to_contain_text("came 101/s")
+        page.keyboard.press("End")
+        expect(legend).to_contain_text("came 141/s")
+        page.keyboard.press("Home")
+        page.keyboard.press("Tab")
+        expect(legend).to_contain_text("came 141/s")
+        expect(page.locator("#load .keys .at")).to_be_empty()
 
 
 def test_silence_is_told(opened: Opened) -> None:

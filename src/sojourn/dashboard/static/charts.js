@@ -14,6 +14,8 @@ const LEAST_APART = 5; // pixels between lines, on average, of which there may b
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000];
 const ROOM = 2; // times as many as there are: a limit further up would make them a strip
 const MOST_POINTS = 120; // more would make one thick line
+const STEP = { ArrowLeft: -1, ArrowRight: 1, PageDown: -10, PageUp: 10, Home: -Infinity, End: Infinity };
+const TITLES = { sojourn: "Sojourn over time", processors: "Processors over time", load: "Load over time" };
 // Between which series the fill of the upper one lies.
 const BANDS = {
   sojourn: () => [{ series: [1, 2] }],
@@ -27,8 +29,10 @@ export class Charts {
     this.plots = {};
     this.range = null; // seconds that are shown, from the newest back; null: all
     this.fixed = null; // where somebody has zoomed in
+    this.read = null; // the time whose figures somebody reads by keys
     this.sync = uPlot.sync("time");
     new ResizeObserver(() => this.resize()).observe(document.getElementById("main"));
+    for (const id of Object.keys(TITLES)) this.byKeys(id);
   }
 
   // Draw everything anew: another topology, or other colours.
@@ -49,7 +53,7 @@ export class Charts {
 
   // What was, and where somebody has zoomed in, was of another topology.
   forget() {
-    this.history = this.marks = null;
+    this.history = this.marks = this.read = null;
     if (this.fixed) this.show(null, null);
   }
 
@@ -102,17 +106,49 @@ export class Charts {
         setCursor: [(u) => this.keys(id, u.cursor.idx)],
         setSelect: [(u) => this.zoom(u)],
         drawClear: [(u) => id !== "load" && this.drawCommits(u)],
-        draw: [(u) => this.signs(id, u)],
+        draw: [(u) => this.signs(id, u), (u) => this.point(u)],
       },
     };
-    host.setAttribute("role", "img");
-    host.setAttribute("aria-label", `Chart: ${id} over time`);
     const plot = new uPlot(options, [[], ...series.map(() => [])], host);
     // Beside the picture, as nothing within it can be reached.
     const marks = make("div", { class: "marks", role: "group", "aria-label": "Changes and restarts, reached by the arrow keys" });
     host.parentElement.append(marks, make("div", { class: "tip", hidden: "" }));
     plot.over.addEventListener("dblclick", () => this.show(null, null));
     return plot;
+  }
+
+  // What the mouse shows is there by keys as well: a chart is read as a slider over time.
+  byKeys(id) {
+    const host = document.querySelector(`#${id} .chart`);
+    const told = { role: "slider", tabindex: 0, "aria-label": TITLES[id], "aria-orientation": "horizontal", "aria-valuemin": 0, "aria-valuemax": 0, "aria-valuenow": 0 };
+    for (const [name, value] of Object.entries(told)) host.setAttribute(name, value);
+    host.addEventListener("focus", () => host.matches(":focus-visible") && this.go(Infinity));
+    host.addEventListener("blur", () => this.go(null));
+    host.addEventListener("keydown", (event) => {
+      if (!(event.key in STEP) || event.altKey || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      this.go(STEP[event.key]);
+    });
+  }
+
+  // So many points further within what is shown; null: away.
+  go(step) {
+    const [from, to] = this.window();
+    const times = (this.history?.time ?? []).filter((at) => at >= from && at <= to);
+    if (step === null || !times.length) {
+      if (this.read === null) return;
+      this.read = null;
+      for (const plot of Object.values(this.plots)) plot.setCursor({ left: -10, top: -10 }, true, false);
+      return;
+    }
+    const place = this.read === null ? times.length - 1 : times.findLastIndex((at) => at <= this.read);
+    this.read = times[Math.max(0, Math.min(times.length - 1, place + step))];
+    for (const plot of Object.values(this.plots)) this.point(plot);
+  }
+
+  // The cursor stays with the time that is read while figures come.
+  point(u) {
+    if (this.read !== null) u.setCursor({ left: Math.max(0, u.valToPos(this.read, "x")), top: 0 }, true, false);
   }
 
   // Times on the axis, with the date below the first of each day where it is not all today.
@@ -187,8 +223,7 @@ export class Charts {
     this.stacks = this.names.map((name) => (below = below.map((sum, at) => sum + (history.processors[name][at] || 0))));
     this.plots.processors.setData([time, ...[...this.stacks].reverse(), history.most]);
     this.plots.load.setData(this.loadData(history));
-    for (const id of Object.keys(this.plots)) this.keys(id, null);
-    this.describe();
+    for (const [id, plot] of Object.entries(this.plots)) this.keys(id, this.read === null ? null : plot.valToIdx(this.read));
   }
 
   // Forecasts stand where their load was due, beside what came.
@@ -243,16 +278,10 @@ export class Charts {
     }
     items.push(make("span", { class: "at" }, when === null ? "" : clock(when, this.about)));
     host.replaceChildren(...items);
-  }
-
-  describe() {
-    const { history } = this;
-    const last = history.time.length - 1;
-    if (last < 0) return;
-    const say = (id, words) => document.querySelector(`#${id} .chart`).setAttribute("aria-label", words);
-    say("sojourn", `Sojourn over time. Last: mean ${duration(history.mean[last])}, p95 ${duration(history.p95[last])}, p99 ${duration(history.p99[last])}, target ${duration(history.target[last])}.`);
-    say("processors", `Processors over time. Last: ${this.names.map((name) => `${name} ${number(history.processors[name][last])}`).join(", ")}.`);
-    say("load", `Load over time. Last: ${rate(history.load[last])}.`);
+    const words = items.map((item) => item.textContent).filter(Boolean).join(", ");
+    const told = { "aria-valuemin": history.time[0], "aria-valuemax": history.time[last], "aria-valuenow": when ?? history.time[last], "aria-valuetext": words };
+    const chart = document.querySelector(`#${id} .chart`);
+    for (const [name, value] of Object.entries(told)) chart.setAttribute(name, value);
   }
 
   // Commits are short strokes above the time axis, unless there are too many to tell apart.
