@@ -67,8 +67,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,17 @@ def compared(
     return jobs
 
 
+@contextmanager
+def a_cluster() -> Iterator[Cluster]:
+    """A standalone one, with an archive of classes."""
+    with tempfile.TemporaryDirectory() as folder, StandaloneCluster(Path(folder)) as standalone:
+        standalone.add(4 * MOST, "16g")
+        cluster = Cluster(standalone.url, Path(folder) / "classes.jsa")
+        with alone(beside_its_own=True):
+            Driver(cluster, most=1).close()  # its executor writes the archive
+        yield cluster
+
+
 def run(lab: Lab) -> Finding:
     """The sweep, then all of them in turn."""
     traces = ["steps"] if lab.quick else list(TRACES)
@@ -351,11 +363,7 @@ def run(lab: Lab) -> Finding:
     count, times = (1, 0) if lab.quick else (RUNS, AGAIN)
     limits = LIMITS[:2] if lab.quick else LIMITS
     runs = Runs(lab.out / f"provisioning_sides.{'quick' if lab.quick else 'full'}.jsonl")
-    with tempfile.TemporaryDirectory() as folder, StandaloneCluster(Path(folder)) as standalone:
-        standalone.add(4 * MOST, "16g")
-        cluster = Cluster(standalone.url, Path(folder) / "classes.jsa")
-        with alone(beside_its_own=True):
-            Driver(cluster, most=1).close()  # its executor writes the archive
+    with a_cluster() as cluster:
         made(swept(traces, sweep), runs, cluster)
         kept = kept_of({trace: ranked(runs, trace, sweep)[0] for trace in traces})
         made([job for t in traces for job in swept([t], kept[t])], runs, cluster)
@@ -381,8 +389,9 @@ def judged(
     ours: Sequence[str],
     count: int,
     decided: bool,
+    most: float = 1.0,
 ) -> Finding:
-    """By the rule."""
+    """By the rule, with the most that ours may be late, times Spark's."""
     rows, wrong, figures = [], [], {}
     for trace, (idle, backlog, least) in best.items():
         ratios: dict[str, dict[str, list[float]]] = {}
@@ -408,7 +417,7 @@ def judged(
                 told += f"; asked for {times * late[trace]:.1f} s"
                 told += f" and at least {few}"
             rows.append((f"{trace}, {name}: machine-seconds, p95 lateness", "", told))
-            if name == "model" and (median["machines"] >= 1 or median["95"] > 1):
+            if name == "model" and (median["machines"] >= 1 or median["95"] > most):
                 wrong.append(f"{trace}: {median['machines']:.2f} of the machine-seconds at "
                              f"{median['95']:.2f} of the lateness")  # fmt: skip
         figures[trace] = {"best": best[trace], "limit": own[trace], "ratios": ratios}
@@ -420,7 +429,8 @@ def judged(
     commits = {str(run.get("commit"))[:SHORT] for run in runs.found.values()}
     rows.append(("commits of the runs", "", ", ".join(sorted(commits))))
     verdict = "missed: " + "; ".join(wrong) if wrong else (
-        "on every trace the model uses fewer machine-seconds than Spark's own at no more lateness"
+        "on every trace the model uses fewer machine-seconds than Spark's own at no more "
+        f"{'lateness' if most == 1 else f'than {most:g} times the lateness'}"
     )  # fmt: skip
     if statistics.median(busy) > BUSY:
         decided, verdict = False, f"undecided, as too much CPU was used; else {verdict}"

@@ -1,9 +1,14 @@
 """How the side by side of executors finds the best of both sides, on made-up runs."""
 
+import json
 from pathlib import Path
 
+import provisioning_close as close
 import provisioning_sides as sides
+import pytest
 from lab import Runs
+
+from sojourn.errors import InputError
 
 SPARK: list[sides.Own] = [(3, 1, 1), (10, 1, 1), (30, 1, 1), (30, 3, 1)]
 Some = dict[tuple[float, ...], tuple[float, float]]
@@ -49,3 +54,26 @@ def test_runs_are_made_again_with_what_they_had() -> None:
     names = [name for name, *same in sides.again(jobs) if same == [{"trace": "t"}, None]]
     assert names == [("day", "limit", x, 1, n) for n in (1, 2) for x in (1.0, 1.1)]
     assert sides.again(jobs, 0) == []
+
+
+def test_the_second_side_by_side_has_the_settings_of_the_newest_result(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no full result of provisioning_sides"):
+        close.before(tmp_path)
+    run = {"name": ["day", "limit", 1.1, 2, 1], "machine_s": 240.0, "late_s": {"95": 3.4}}
+    best: dict[str, object] = {trace: {"best": [10, 1, 1]} for trace in sides.TRACES}
+    told = {"experiment": "provisioning_sides", "engine": "spark", "seconds": 1, "notes": ""}
+    told |= {"holds": None, "verdict": "", "rows": []}
+    for name, length, day, figures in (
+        ("old", "full", 1, {trace: {"best": [3, 1, 1]} for trace in sides.TRACES}),
+        ("new", "full", 2, best),
+        ("quick", "quick", 3, {}),
+    ):
+        of = {
+            "length": length,
+            "date": f"2026-11-0{day}",
+            "figures": {**figures, "runs": {"": run}},
+        }
+        (tmp_path / f"{name}.json").write_text(json.dumps(told | of), encoding="utf-8")
+    runs, found = close.before(tmp_path)
+    assert found == dict.fromkeys(sides.TRACES, (10, 1, 1))
+    assert runs.found["day", "limit", 1.1, 2, 1]["machine_s"] == 240
