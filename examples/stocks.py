@@ -11,8 +11,9 @@ those; the second merges them.
 With --shed-after, trades that are so many seconds late are shed. What was kept is written as well,
 so that the maxima can be held against it.
 
-With --plain, the same as a Structured Streaming query on a local Spark, or on that of --master; on
-a cluster, `sojourn.attach` can look after such a query. Trades of 1000 symbols are made up.
+With --plain, the same as a Structured Streaming query on a local Spark, or on that of --master,
+whose machines must see this one's folder for temporary files. On a cluster, `sojourn.attach` can
+look after such a query. Trades of 1000 symbols are made up.
 """
 
 import argparse
@@ -76,16 +77,18 @@ def topology(
     out: str | None = None,
     shed_after: float | None = None,
     kept: str | None = None,
+    executors: int = 1,
 ) -> sj.Topology:
-    """Both stages. Without `out`, nobody keeps what comes out. With `kept`, the trades that were
-    not shed are written there."""
+    """Both stages, the first in so many executors. Without `out`, nobody keeps what comes out. With
+    `kept`, the trades that were not shed are written there."""
     t = sj.Topology("stocks")
     if rate is None:
         source = sj.sources.iterable(lambda: map(trade, range(count or 10**9)))
     else:
         source = sj.sources.paced(trade, rate=rate, count=count, shed_after=shed_after)
     trades = t.source("trades", source)
-    merged = t.operator("merge", Merge, t.operator("maxima", Maxima, trades), key=symbol_of)
+    maxima = t.operator("maxima", Maxima, trades, executors=executors)
+    merged = t.operator("merge", Merge, maxima, key=symbol_of)
     t.sink("out", sj.sinks.call(lambda _: None) if out is None else sj.sinks.jsonl(out), merged)
     if kept is not None:
         t.sink("kept", sj.sinks.jsonl(kept), trades)

@@ -490,6 +490,11 @@ class ControlSettings(_Checked):
                 f"{PREFIX}machines.most does not go with {PREFIX}provision.kinds, whose machines "
                 f"differ; {PREFIX}maxProcessors does"
             )
+        if self.provision_form == "printed" and self.provision_extra != "none":
+            raise InputError(
+                f"{PREFIX}provision.extra is looked at by the mended algorithm alone; got "
+                f"{self.provision_extra} with {PREFIX}provision.form=printed; leave one of them out"
+            )
         if self.max_processors is None and self.max_sojourn_s is None:
             return
         low, high = self.min_sojourn_s, self.max_sojourn_s

@@ -28,14 +28,32 @@ def test_another_latency_tells_where_it_would_differ(run: Run, tmp_path: Path) -
     assert last == "prices: 3 periods, 3 decided differently"
 
 
+def test_another_policy_with_an_option_is_compared_on_the_same_journal(
+    run: Run, tmp_path: Path
+) -> None:
+    path = journalled(tmp_path / "journal.jsonl", None)
+    ended = run("replay", path, "--conf", "min_executors=2", "--conf", "full=0.5")
+    assert (ended.code, ended.err) == (0, "")
+    assert "at least 2 are wished for" in ended.out
+    assert ended.out.splitlines()[-1] == "prices: 3 periods, 3 decided differently"
+    other = ("--conf", "policy=mended", "--conf", "idle=true")
+    ended = run("replay", path, *other)
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1].startswith("prices: 3 periods, ")
+
+
 def test_what_such_a_journal_cannot_do_is_refused(run: Run, tmp_path: Path) -> None:
     model = journalled(tmp_path / "model.jsonl", 20.0)
     mended = journalled(tmp_path / "mended.jsonl", None, "mended")
     for path, options, words in (
-        (model, ("--max-processors", "3"), "for which only --max-sojourn is an option"),
+        (model, ("--max-processors", "3"), "for which only --max-sojourn and --conf are options"),
         (model, ("--max-sojourn", "soon"), "--max-sojourn"),
-        (model, ("--max-sojourn", "0s"), "--max-sojourn"),
-        (mended, ("--max-sojourn", "1s"), "a journal of the policy 'mended'"),
+        (model, ("--max-sojourn", "0s"), "max_latency: must be above 0"),
+        (mended, ("--max-sojourn", "1s"), "by the policy 'model' alone; got policy 'mended'"),
+        (model, ("--conf", "predict"), "must be name=value, such as predict=true; got 'predict'"),
+        (model, ("--conf", "predict=soon"), "predict must be True or False; got 'soon'"),
+        (model, ("--conf", "idle=true"), "got 'idle'; leave it out, or take the policy 'mended'"),
+        (model, ("--conf", "min_executors=0"), "min_executors: must be a whole number"),
     ):
         ended = run("replay", path, *options)
         assert (ended.code, ended.out) == (2, "")

@@ -26,7 +26,8 @@ _SLEEPS = "java_method('java.lang.Thread', 'sleep', {ms}) as slept"  # starts no
 
 
 class Turned(DataSource):
-    """A source that has no rows, and counts anew, time and again, how many there are."""
+    """A source that has no rows, and takes back, time and again, how many there are. Once the file
+    `zero` is there, it counts anew from zero, and goes on."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,14 +40,14 @@ class Turned(DataSource):
 
     def streamReader(self, schema: Any) -> "TurnedReader":  # noqa: N802, ARG002
         """Spark asks for it."""
-        return TurnedReader()
+        return TurnedReader(Path(self.options["zero"]))
 
 
 class TurnedReader(DataSourceStreamReader):
     """Lives in the driver. Without partitions no Python worker starts."""
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, zero: Path) -> None:
+        self.zero, self.asked, self.anew = zero, 0, False
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """None was read."""
@@ -59,7 +60,9 @@ class TurnedReader(DataSourceStreamReader):
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
         """What it takes to be there."""
         self.asked += 1
-        return {"rows": 1_000_000 + self.asked % 3}
+        if not self.anew and self.zero.exists():
+            self.asked, self.anew = 0, True
+        return {"rows": self.asked if self.anew else 1_000_000 + self.asked % 3}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: ARG002
         """None."""
@@ -105,7 +108,8 @@ class Driver:
     def turned(self, rate: int) -> DataFrame:
         """Rows of Spark's own source, together with one whose offsets go back."""
         self.spark.dataSource.register(Turned)
-        turned = self.spark.readStream.format("turned").load()
+        reader = self.spark.readStream.format("turned").option("zero", str(self.out / "zero"))
+        turned = reader.load()
         return self.rated(rate, 1, 1).select("number").union(turned)
 
     def limited(self, rate: int, tasks: int, row_ms: int, most: int) -> DataFrame:

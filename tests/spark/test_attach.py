@@ -169,7 +169,9 @@ def test_a_query_that_is_idle_long_at_work_or_failed_keeps_its_executors(beside:
         made = driver.given("silent").selectExpr(
             "assert_true(number <> 3, 'a bad row') is null as good", "number", "slept")
         query = driver.start(made, "silent")
-        attached = driver.attach(query, "silent", min_executors=3)
+        with driver.attach(query, "full", min_executors=3) as full:
+            until(full, lambda p: p.seen.executors == 3)
+        attached = driver.attach(query, "silent")
         until(attached, lambda p: "Waiting for data to arrive" in p.decision.why)
         driver.give("silent", 0, 1, 2, ms=2000)
         until(attached, lambda p: "Processing new data" in p.decision.why)
@@ -190,8 +192,7 @@ def test_a_query_that_is_idle_long_at_work_or_failed_keeps_its_executors(beside:
     """)
     assert told == [[0, 1, 2, 3], True]
     periods = beside.journal("silent")
-    assert {p.decision.executors for p in periods} <= {None, 3}
-    assert not any(p.applied for p in periods)
+    assert no_decision(periods)
     assert {p.seen.executors for p in periods} == {3}
     assert any("a bad row" in p.note for p in periods)
 
@@ -227,6 +228,37 @@ def test_an_executor_that_dies_at_work_is_replaced_and_not_asked_for_again(
     periods = beside.journal("killed")
     assert any(p.decision.executors == 3 for p in periods)
     assert not any(p.applied for p in periods)
+    assert [p.note for p in periods if f"executor {name} is gone" in p.note]
+
+
+def test_batches_that_are_not_heard_of_are_no_silence(beside: Beside) -> None:
+    """It is attached before the query starts, and takes the next one that does."""
+    told = beside.run("""
+        attached = driver.attach(None, "deaf", min_executors=1)
+        until(attached, lambda p: "the query does not run" in p.decision.why)
+        query = driver.start(driver.given("deaf"), "deaf")
+        for number in range(2):
+            driver.give("deaf", number)
+            query.processAllAvailable()
+        until(attached, lambda p: len(attached.observer.batches) == 2)
+        driver.spark.streams._jsqm.removeListener(attached.listener.java)
+        driver.give("deaf", 10)
+        query.processAllAvailable()
+        first = until(attached, lambda p: "of which nothing was heard" in p.decision.why)
+        last = until(attached, lambda p: p.number > first.number + 2)
+        driver.spark.streams._jsqm.addListener(attached.listener.java)
+        driver.give("deaf", 11)
+        until(attached, lambda p: "of which nothing was heard" not in p.decision.why)
+        attached.stop()
+        query.stop()
+        told = [driver.kept("deaf"), attached.query == str(query.id), first.number, last.number]
+    """)
+    kept, is_ours, first, last = told
+    assert kept == [0, 1, 10, 11]
+    assert is_ours
+    periods = [p for p in beside.journal("deaf") if first <= p.number <= last]
+    assert len(periods) > 2
+    assert no_decision(periods)
 
 
 def test_a_long_batch_is_not_waited_for(beside: Beside) -> None:
@@ -324,6 +356,9 @@ def test_what_a_limit_on_batches_hides_is_seen_in_the_newest_offset(beside: Besi
         attached = driver.attach(query, "one", policy="mended", max_executors=1)
         until(attached, lambda p: p.seen.executors == 1)
         attached.stop()
+        with driver.attach(query, "told", policy="mended", max_executors=3, advise=True) as told:
+            until(told, lambda p: p.decision.executors == 3)
+            until(told, lambda p: p.seen.executors == 1)
         attached = driver.attach(query, "limited", policy="mended", max_executors=3)
         until(attached, lambda p: p.seen.executors == 3)
         attached.stop()
@@ -346,6 +381,12 @@ def test_offsets_that_go_back_are_no_reason_to_act(beside: Beside) -> None:
         attached = driver.attach(query, "turned", max_executors=1)
         for _ in range(3):
             until(attached, lambda p: "offsets went back" in p.decision.why)
+        (driver.out / "zero").touch()
+        until(attached, lambda p: "offsets went back" in p.decision.why)
+        until(attached, lambda p: p.seen.rates is not None)
+        for _ in range(3):
+            one = until(attached, lambda p: True)
+            assert one.seen.rates is not None, words(one)
         attached.stop()
         query.stop()
         told = driver.kept("turned")

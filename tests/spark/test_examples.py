@@ -9,6 +9,7 @@ import os
 import secrets
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 
 import chain
@@ -196,13 +197,17 @@ def test_the_highest_prices_are_those_of_the_trades_that_were_not_shed(
     """In between, trades come far faster than they can be read, so those that are late are shed."""
     count, out, kept = 84_000, tmp_path / "out", tmp_path / "kept"
     rates = [(1.0, 1e3), (0.04, 2e6), (1.0, 1e3)]
-    topology = stocks.topology(count, rates, str(out), shed_after=0.1, kept=str(kept))
-    shed = 0
+    topology = stocks.topology(count, rates, str(out), shed_after=0.1, kept=str(kept), executors=2)
+    shed, shares = 0, Counter[int]()
     with sj.start(topology, spark=spark, settings={"commit": 1}) as running:
         done = False
         while not done:
             done = running.await_idle(0.3)
-            shed += running.samples().vertices["trades"].shed
+            samples = running.samples().vertices
+            shed += samples["trades"].shed
+            for part in samples["maxima"].parts:
+                shares[part.executor] += part.arrivals
+    assert min(shares[0], shares[1]) > 0.3 * sum(shares.values()), "each has its share of all"
     trades = [tuple(trade) for trade in stocks.written(kept)]
     assert trades
     assert shed == count - len(trades) > 0

@@ -1,6 +1,7 @@
 """Plain queries on a real standalone cluster, seen from outside by the REST API of their driver and
 afterwards by the event log that Spark writes by default."""
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from sojourn.attached import outside
 from sojourn.attached import status as st
 from sojourn.attached.decide import wished
 from sojourn.attached.eventlog import Afterwards
+from sojourn.cli.watch import watch
 from sojourn.engine.spark.standalone import StandaloneCluster
 from sojourn.errors import InputError
 
@@ -39,7 +41,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[Bes
         made.close()
 
 
-def test_the_rest_api_of_a_driver_is_enough_to_advise(driver: Beside) -> None:
+def test_the_rest_api_of_a_driver_is_enough_to_advise(
+    driver: Beside, capsys: pytest.CaptureFixture[str]
+) -> None:
     address = driver.run("""
         query = driver.start(driver.rated(20, 2, 10), "live")
         told = driver.spark.sparkContext.uiWebUrl
@@ -51,6 +55,9 @@ def test_the_rest_api_of_a_driver_is_enough_to_advise(driver: Beside) -> None:
     assert re.match(r"[1-9]", one.why)
     assert notes == []
     assert [executor.slots for executor in st.executors(rest).values()] == [1, 1]
+    watch(app=address, period="1s", periods=2, option=["predict=true"], as_json=True)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["executors"] for line in lines] == [2, 2]
     driver.run("""
         other = driver.start(driver.given("second"), "second", queryName="bids")
         for number in range(3):

@@ -225,20 +225,23 @@ def test_the_model_plans_for_what_comes_of_late() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "latency_s", "message"),
+    ("policy", "options", "latency_s", "message"),
     [
-        ({"full": 0}, None, "full must be above 0 and at most 1; got 0"),
-        ({"start_s": "5s"}, None, "start_s must be a number of seconds"),
-        ({"predict": 1}, None, "predict must be True or False; got 1"),
-        ({"spread": True}, None, "must be among predict, latency, idle, start_s, full"),
-        (None, 0.0, "max_latency: must be above 0"),
+        ("model", {"full": 0}, None, "full must be above 0 and at most 1; got 0"),
+        ("model", {"start_s": "5s"}, None, "start_s must be a number of seconds"),
+        ("model", {"predict": 1}, None, "predict must be True or False; got 1"),
+        ("model", {"idle": True}, None, "predict, start_s, full; got 'idle'; .*policy 'mended'"),
+        ("mended", {"spread": True}, None, "got 'spread'; plain queries shed nothing"),
+        ("mended", {"speed": 1}, None, "takes predict, .*latency, idle; got 'speed'; leave it out"),
+        ("printed", {"full": 0.8}, None, "'printed' takes none; got 'full'; .*policy 'mended'"),
+        ("model", None, 0.0, "max_latency: must be above 0"),
     ],
 )
 def test_wishes_that_make_no_sense_are_refused(
-    options: dict[str, Any] | None, latency_s: float | None, message: str
+    policy: str, options: dict[str, Any] | None, latency_s: float | None, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        wished("model", latency_s, 1, None, 10.0, options)
+        wished(policy, latency_s, 1, None, 10.0, options)
 
 
 def test_a_decision_without_a_model_goes_by_rates() -> None:

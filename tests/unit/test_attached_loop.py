@@ -214,7 +214,7 @@ def test_an_executor_that_is_gone_for_two_periods_is_told_of(tmp_path: Path) -> 
     found.tick()
     status.names = ["0"]
     clock.now_s += 5
-    assert found.tick().note == ""
+    assert found.tick().note == "executor 1 is gone, and was not given back"
     clock.now_s += 5
     assert found.tick().note == "1 of 2 executors are there after 10 s"
     assert not given.asked
@@ -376,7 +376,7 @@ def test_a_request_that_is_not_taken_is_made_again(tmp_path: Path) -> None:
 def test_a_period_that_fails_is_told_and_the_next_one_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, *_ = attached(tmp_path)
+    found, *_, clock = attached(tmp_path)
     monkeypatch.setattr(found, "_trigger", lambda: 1 / 0)
     found._try(found.tick)
     monkeypatch.undo()
@@ -385,8 +385,14 @@ def test_a_period_that_fails_is_told_and_the_next_one_decides(
     monkeypatch.setattr(found, "_trigger", lambda: 1 / 0)
     for _ in range(4):
         found._try(found.tick)
-    with pytest.raises(ZeroDivisionError):
-        found._try(found.tick)
+    clock.now_s += 3600  # the fifth is due
+    found._run()
+    assert found.ended.is_set()
+    assert found.path is not None
+    *_, last = journal.read(found.path)[1]
+    assert last.decision.executors is None
+    assert "has failed, ZeroDivisionError: division by zero; the query goes on" in last.seen.why
+    assert decided(last.seen, last.memory, found.wish) == last.decision
 
 
 def test_a_restart_of_the_query_begins_anew(tmp_path: Path) -> None:
@@ -443,7 +449,7 @@ def test_a_query_that_found_no_rows_waits_for_them_between_triggers(
     found, *_ = attached(tmp_path)
 
     class Said:
-        words, active, run = "Waiting for next trigger", False, "run"
+        words, active, run, number = "Waiting for next trigger", False, "run", 1
 
         def runId(self) -> "Said":  # noqa: N802
             return self
@@ -460,12 +466,24 @@ def test_a_query_that_found_no_rows_waits_for_them_between_triggers(
         def isTriggerActive(self) -> bool:  # noqa: N802
             return self.active
 
+        def lastProgress(self) -> "Said":  # noqa: N802
+            return self
+
+        def batchId(self) -> int:  # noqa: N802
+            return self.number
+
     hear(found, overloaded(0, 2))
     found.tick()
     monkeypatch.setattr(found, "_java", Said)
     assert found._says() == ("Spark says: Waiting for next trigger", False)
     found._hear(Idle("query", "run", found.observer.batches[-1].end_s + 10))
     assert found._says()[1]
+    Said.number = 2  # a batch is done that nobody has heard of
+    assert found._says() == (
+        "Spark says: Waiting for next trigger; batch 2 is done, of which nothing was heard",
+        None,
+    )
+    Said.number = 1
     Said.active = True  # a batch is at work by now
     assert not found._says()[1]
     Said.active, Said.run = False, "again"  # of a run that has done nothing yet

@@ -78,6 +78,7 @@ def test_a_setting_in_a_file_that_would_be_ignored_is_refused(
         (["model=mg1"], "must be one of auto, mmk, gigk"),
         (["measure.alpha=1"], "at most 0.99"),
         (["minSojourn=2s", "maxSojourn=1s"], "minSojourn must be below"),
+        (["provision.form=printed", "provision.extra=idle"], "got idle with .*form=printed; leave"),
         (["maxSojourn"], "must be key=value"),
         (["batch=10ms"], "at least 1"),
         (["simulator.machines.speeds=1,fast"], "must be one or more numbers separated by commas"),

@@ -2,6 +2,7 @@
 and what a lost one leads to."""
 
 import itertools
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 import sojourn as sj
 from sojourn.control.controller import Record
 from sojourn.control.loop import ControlLoop
+from sojourn.control.policies.provision import provision
 from sojourn.control.situation import Action
 from sojourn.errors import InputError
 from sojourn.provisioning.kinds import Kind, slots_of
+from sojourn.provisioning.mended import Options, mended
+from sojourn.provisioning.rates import Known, Proposal, Rates
 from sojourn.settings import ControlSettings, EngineSettings, SimulatorSettings
 from sojourn.simulate import Simulation
 from sojourn.simulator import Distribution, OperatorLoad, SourceLoad, Workload
@@ -34,6 +38,7 @@ class Bench:
         machines: int,
         seed: int = 0,
         shed: float | None = None,
+        start_s: float | None = None,
         **settings: Any,
     ) -> None:
         t = sj.Topology("row")
@@ -46,10 +51,13 @@ class Bench:
             for name, mean in (("check", 0.025), ("price", 0.040))
         }
         control = ControlSettings(max_sojourn_s=0.2, machine_processors=6, **settings)
+        simulator = SimulatorSettings(machine_pause_s=3.0)
+        if start_s is not None:
+            simulator = replace(simulator, machine_start_s=start_s)
         self.engine = SimulatedEngine(
             t,
             Workload(loads, {"source": SourceLoad(steps)}),
-            SimulatorSettings(machine_pause_s=3.0),
+            simulator,
             EngineSettings(),
             seed=seed,
             machines=machines,
@@ -58,15 +66,21 @@ class Bench:
         )
         self.pool = SimulatedPool(self.engine, 4)
         self.records: list[Record] = []
+        self.starts = 0
         self.loop: ControlLoop = control_loop(
             self.engine,
             t,
             control,
             self.pool,
             [self.records.append],
-            begin=self.pool.begin,
+            begin=self.begin,
             clock=lambda: self.engine.now_s,
         )
+
+    def begin(self, action: Callable[[], None], *, starts: bool) -> Any:
+        """As the pool does; how often machines were to start is counted."""
+        self.starts += starts
+        return self.pool.begin(action, starts=starts)
 
     def run(self, until_s: float, at: tuple[float, Callable[[], None]] | None = None) -> None:
         """A tick a second; `at` is something that happens at a time."""
@@ -231,6 +245,61 @@ def test_provision_measures_how_long_machines_take_and_asks_once() -> None:
     first = bench.loop.negotiator.answers[0]
     assert (first.wanted, first.had) == (2, 1)
     assert bench.records[-1].capacity == 12
+
+
+def test_provision_asks_once_for_a_machine_that_never_comes_and_goes_on() -> None:
+    bench = Bench(((30.0, CALM), (1.0, 2.5 * CALM)), 1, shed=0.5, start_s=1e6, policy="provision",
+                  provision_s=5.0)  # fmt: skip
+    bench.run(150.0)
+    assert bench.starts == 1
+    assert {record.capacity for record in bench.records} == {6}
+    late = [record for record in bench.records if record.time_s > 60.0]
+    assert min(r.decision.needed for r in late if r.decision.needed is not None) >= 12
+    assert {sum(record.wanted.values()) for record in late} == {6}
+    assert any("1 → 2 machines of 6 processors" in record.decision.reason for record in late)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_provision_has_a_lost_machine_replaced_once(seed: int) -> None:
+    bench = Bench(((1.0, BUSY),), 2, seed, shed=0.5, policy="provision", provision_s=10.0)
+    bench.run(120.0)
+    before = bench.starts
+    assert bench.records[-1].capacity == 12
+    bench.run(240.0, (124.5, bench.lose_one))
+    (lost_s, lost), (_, back) = bench.moves[-2:]
+    assert (lost, back) == (6, 12)
+    assert 124.5 <= lost_s <= 126.0
+    assert bench.starts == before + 1
+    after = [r for r in bench.records if r.time_s > 220.0]
+    assert {r.capacity for r in after} == {12}, "what a restart repeats is no load"
+
+
+@pytest.mark.parametrize("extra", ["none", "predict", "latency", "idle", "spread", "start", "all"])
+def test_each_extra_of_provision_reaches_the_algorithm(
+    extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the measures that it looks at."""
+    given: list[tuple[Rates, Options]] = []
+
+    def noted(rates: Rates, known: Known, coming: int, options: Options) -> Proposal:
+        given.append((rates, options))
+        return mended(rates, known, coming, options)
+
+    monkeypatch.setattr(sys.modules[provision.__module__], "mended", noted)
+    bench = Bench(((1.0, 2.5 * CALM),), 1, shed=0.5, policy="provision", provision_s=5.0,
+                  provision_extra=extra)  # fmt: skip
+    bench.run(20.0)
+    rates, options = given[-1]
+    on = {name for name in ("predict", "latency", "idle", "spread") if getattr(options, name)}
+    on |= {"start"} if options.start_s > 0 else set()
+    every = {"predict", "latency", "idle", "spread", "start"}
+    assert on == (every if extra == "all" else {extra} - {"none"})
+    assert options.period_s == 5.0
+    assert rates.idle is not None
+    assert 0 <= rates.idle < 0.5, "it is overloaded"
+    assert rates.latency_s is not None
+    assert 0.1 < rates.latency_s < 5.0
+    assert 0 < rates.spread < rates.input
 
 
 def test_provision_keeps_machines_ready_and_says_so() -> None:

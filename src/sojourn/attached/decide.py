@@ -2,8 +2,9 @@
 what is wished for, to a decision. The loop applies it, the journal keeps it, replay repeats it."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sojourn.attached.seen import Seen
@@ -12,7 +13,7 @@ from sojourn.provisioning.mended import Options, mended, predicted
 from sojourn.provisioning.printed import printed
 from sojourn.provisioning.rates import Known, Rates
 from sojourn.queueing.batches import Steady
-from sojourn.units import format_rate
+from sojourn.units import format_rate, parse_duration, parse_whole
 
 POLICIES = ("model", "mended", "printed")
 _HEADROOM = 0.15  # of the longest latency, which a change leaves unused
@@ -51,14 +52,17 @@ def wished(
         )
     if max_latency_s is not None and not max_latency_s > 0:
         raise InputError(f"max_latency: must be above 0; got {max_latency_s:g} s")
-    if least < 1 or (most is not None and most < least):
+    if least < 1:
+        raise InputError(f"min_executors: must be at least 1; got {least}; leave it out for 1")
+    if most is not None and most < least:
         raise InputError(
-            f"min_executors must be at least 1, and max_executors no fewer; got {least} and {most}"
+            f"max_executors: must be at least min_executors, which is {least}; got {most}; raise "
+            "the one or lower the other"
         )
     if period_s < 1:
         raise InputError(f"period: must be a duration of at least 1 s; got {period_s:g} s")
     for name, value in (options or {}).items():
-        _check_option(name, value)
+        _check_option(name, value, policy)
     return Wish(
         policy=policy,
         max_latency_s=max_latency_s,
@@ -69,12 +73,58 @@ def wished(
     )
 
 
-_OPTIONS = ("predict", "latency", "idle", "start_s", "full")  # spread is of what is shed
+def options_of(texts: Iterable[str]) -> dict[str, Any]:
+    """Options as they are typed, such as predict=true. What is neither a number nor true or false
+    stays text."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"options: must be name=value, such as predict=true; got {text!r}")
+        found[name] = {"true": True, "false": False}.get(value.lower(), value)
+        with suppress(ValueError):
+            found[name] = int(value) if value.isdecimal() else float(value)
+    return found
 
 
-def _check_option(name: str, value: object) -> None:
-    if name not in _OPTIONS:
-        raise InputError(f"options: must be among {', '.join(_OPTIONS)}; got {name!r}")
+def changed(wish: Wish, values: Mapping[str, Any]) -> Wish:
+    """Another wish, with other arguments or options of `attach`."""
+    given, usual = dict(values), Options(period_s=wish.options.period_s)
+    policy = given.pop("policy", wish.policy)
+    latency = given.pop("max_latency", wish.max_latency_s)
+    least = given.pop("min_executors", wish.least)
+    most = given.pop("max_executors", wish.most)
+    options = {**asdict(wish.options), **given}
+    return wished(
+        str(policy),
+        None if latency is None else parse_duration(latency, "max_latency"),
+        parse_whole(least, "min_executors"),
+        None if most is None else parse_whole(most, "max_executors"),
+        wish.options.period_s,
+        {name: of for name, of in options.items() if of != getattr(usual, name, None)},
+    )
+
+
+_OF_MODEL = ("predict", "start_s", "full")
+_OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "model": _OF_MODEL,
+    "mended": (*_OF_MODEL, "latency", "idle"),
+    "printed": (),
+}
+
+
+def _check_option(name: str, value: object, policy: str) -> None:
+    known = _OPTIONS[policy]
+    if name not in known:
+        takes = f"takes {', '.join(known)}" if known else "takes none"
+        of = [other for other, options in _OPTIONS.items() if name in options]
+        if name == "spread":
+            remedy = "plain queries shed nothing, so it is for topologies only"
+        elif of:
+            remedy = f"leave it out, or take the policy {of[-1]!r}"
+        else:
+            remedy = "leave it out"
+        raise InputError(f"options: the policy {policy!r} {takes}; got {name!r}; {remedy}")
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in ("predict", "latency", "idle"):
         good, what = isinstance(value, bool), "True or False"

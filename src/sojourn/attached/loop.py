@@ -194,8 +194,9 @@ class Attached:
                     what = self.tick
                 if not self._try(what):
                     return
-        except Exception:  # noqa: BLE001  # the query goes on, whatever happens to us
+        except Exception as error:  # noqa: BLE001  # the query goes on, whatever happens to us
             _log.exception("sojourn.attach has failed; the query goes on with its executors")
+            self._note_failed(error)
         finally:
             self.busy_s += time.thread_time() - began_s
             self._let_go()
@@ -226,6 +227,16 @@ class Attached:
             self.news.append(f"a period failed, {type(error).__name__}: {_first_line(str(error))}")
             _log.warning("sojourn.attach: %s", self.news[-1])
         return True
+
+    def _note_failed(self, error: Exception) -> None:
+        """The last line of the journal."""
+        have = len(self.observer.before)
+        words = f"{type(error).__name__}: {_first_line(str(error))}"
+        why = f"sojourn.attach has failed, {words}; the query goes on with its executors"
+        seen = Seen(self.clock(), have, 0, max(have, self.wish.least), None, why)
+        seen, memory = replace(seen, run=self.memory.run), self.memory
+        self.number += 1
+        self._tell(Period(self.number, seen, memory, decided(seen, memory, self.wish), False))
 
     def _is_stopped(self) -> bool:
         java = self.spark.sparkContext._jsc
@@ -311,6 +322,7 @@ class Attached:
                 self._hear(told)
         self.presses = False  # what pressed until now is looked at now
         everyone = st.executors(self.status)
+        self._note_gone(everyone)
         self.leaving &= everyone.keys()  # these take no more tasks
         executors = {n: e for n, e in everyone.items() if n not in self.leaving}
         batches = self.observer.batches
@@ -329,7 +341,7 @@ class Attached:
             seen = replace(seen, why=f"{seen.why}; {says}")
             if waits:
                 seen = self.observer.silent(seen, trigger_s)
-            else:
+            elif waits is not None:
                 seen = self.observer.at_work(seen, trigger_s)
         elif self.wish.policy == "model":
             seen = self._newer(seen, self.observer.at_work(seen, trigger_s))
@@ -393,18 +405,23 @@ class Attached:
         query = self.spark.streams.get(self.query) if self.query else None
         return None if query is None else query._jsq
 
-    def _says(self) -> tuple[str, bool]:
+    def _says(self) -> tuple[str, bool | None]:
         """What the query does, in Spark's words, and whether it waits for rows. Between triggers it
-        does, if the last one found none."""
+        does, if the last one found none. None: nobody can tell, as batches are done of which
+        nothing was heard."""
         java = self._java()
         if java is None:
             return "the query does not run", False
         status = java.status()
-        words = status.message()
+        words = f"Spark says: {status.message()}"
         batches = self.observer.batches
-        is_new = not batches or java.runId().toString() != batches[-1].run
+        if not batches or java.runId().toString() != batches[-1].run:
+            return words, False
+        done = java.lastProgress()
+        if done is not None and done.batchId() > batches[-1].number:
+            return f"{words}; batch {done.batchId()} is done, of which nothing was heard", None
         no_rows = self.observer.idle_s is not None and not status.isTriggerActive()
-        return f"Spark says: {words}", not is_new and (no_rows or words == _NO_DATA)
+        return words, no_rows or status.message() == _NO_DATA
 
     def _trigger(self) -> tuple[str, float]:
         """The kind of trigger, and its time."""
@@ -474,6 +491,12 @@ class Attached:
         if executors != self.asked:
             self.asked, self.short_s = executors, self.clock()
             self.more_s = None
+
+    def _note_gone(self, everyone: Mapping[str, st.Executor]) -> None:
+        """Those that have died, or that somebody else has taken away."""
+        gone = self.observer.before.keys() - everyone.keys() - self.observer.left.keys()
+        if gone:
+            self.news.append(f"executor {', '.join(sorted(gone))} is gone, and was not given back")
 
     def _note_come(self, executors: Mapping[str, st.Executor]) -> None:
         """How long executors took to come, once all are there."""

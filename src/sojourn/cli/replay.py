@@ -1,7 +1,7 @@
 """`sojourn replay`: decides a journal anew, offline, and says where it would differ."""
 
 import io
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from sojourn.attached import journal as attached
+from sojourn.attached.decide import Wish, changed, options_of
 from sojourn.attached.journal import is_attached
 from sojourn.cli.progress import busy
 from sojourn.cli.run_view import LiveView
@@ -34,15 +35,16 @@ def replay(
     ] = None,
 ) -> None:
     """Decide every interval of a journal again. Prints the decisions that differ; the options
-    replace settings of the run. That of an attached query takes --max-sojourn for its latency."""
+    replace settings of the run. That of an attached query takes --max-sojourn for its latency, and
+    --conf for policy, min_executors, max_executors and the options of `attach`."""
     if is_attached(journal):
-        given = (min_sojourn, max_processors, percentile, conf, picture)
+        given = (min_sojourn, max_processors, percentile, picture)
         if any(value is not None for value in given):
             raise InputError(
-                f"{journal}: is the journal of an attached query, for which only --max-sojourn is "
-                "an option"
+                f"{journal}: is the journal of an attached query, for which only --max-sojourn and "
+                "--conf are options"
             )
-        _replay_attached(journal, max_sojourn)
+        _replay_attached(journal, max_sojourn, options_of(conf or []))
         return
     _, values = from_options(conf or [])
     for key, value in (
@@ -89,22 +91,22 @@ def replay(
         )
 
 
-def _replay_attached(journal: Path, max_latency: str | None) -> None:
+def _replay_attached(journal: Path, max_latency: str | None, values: dict[str, Any]) -> None:
     """Decide every period of an attached query again."""
     header, periods = attached.read(journal)
-    wish = header.wish
     if max_latency is not None:
-        limit_s = parse_duration(max_latency, "--max-sojourn")
-        if wish.policy != "model" or not limit_s > 0:
-            raise InputError(
-                f"--max-sojourn: must be above 0, and is kept by the policy 'model' alone; got "
-                f"{max_latency!r} and a journal of the policy {wish.policy!r}"
-            )
-        wish = replace(wish, max_latency_s=limit_s)
+        parse_duration(max_latency, "--max-sojourn")
+        values = {**values, "max_latency": max_latency}
+    then_, now_ = header.wish, changed(header.wish, values)
+    changes = {
+        one.name: getattr(now_, one.name)
+        for one in fields(Wish)
+        if getattr(now_, one.name) != getattr(then_, one.name)
+    }
     count = differing = 0
     first_s: float | None = None
     with busy(f"deciding {header.query} again"):
-        for then, now in attached.replay(periods, wish):
+        for then, now in attached.replay(periods, header.wish, **changes):
             first_s = then.seen.time_s if first_s is None else first_s
             count += 1
             if then.decision.executors != now.executors:

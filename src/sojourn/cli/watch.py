@@ -31,6 +31,9 @@ def watch(
         str | None, typer.Option(help="Rows may take so long, such as 10s.")
     ] = None,
     policy: Annotated[str, typer.Option(help="model, mended or printed.")] = "model",
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the policy, such as predict=true.")
+    ] = None,
     period: Annotated[str, typer.Option(help="Time between two pieces of advice.")] = "30s",
     periods: Annotated[
         int | None, typer.Option(min=1, help="End after so many; with --app.")
@@ -40,7 +43,7 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
 ) -> None:
     """Advise how many Spark executors a query needs, and say why. Nothing is changed."""
-    from sojourn.attached.decide import wished
+    from sojourn.attached.decide import options_of, wished
 
     if (app is None) == (event_log is None):
         raise InputError("watch needs either --app or --event-log; give one of them")
@@ -48,7 +51,8 @@ def watch(
         raise InputError(f"--periods goes with --app; got {periods} with --event-log; leave it out")
     limit_s = None if max_latency is None else parse_duration(max_latency, "--max-latency")
     period_s = parse_duration(period, "--period")
-    wish = wished(policy, limit_s, min_executors, max_executors, period_s)
+    options = options_of(option or [])
+    wish = wished(policy, limit_s, min_executors, max_executors, period_s, options)
     if event_log is not None:
         _told_afterwards(event_log, wish, query, as_json)
         return
