@@ -44,9 +44,15 @@ __all__ = [
 ]
 Arrivals = Literal["constant", "poisson", "uniform"]
 Rate = float | Sequence[tuple[float, float]]
-Piece = tuple[T | "Unreadable", str, Any] | tuple[T | "Unreadable", str, Any, float] | None
+Piece = (
+    tuple[T | "Unreadable", str, Any]
+    | tuple[T | "Unreadable", str, Any, float]
+    | tuple[str, Any]
+    | None
+)
 """What a reader of splits yields: a value, its split, the split's position after it, and maybe when
-the value was meant to arrive, in seconds as `time.time` counts. None: nothing for now."""
+the value was meant to arrive, in seconds as `time.time` counts. A split and a position alone: there
+was no value up to there. None: nothing for now."""
 _BLOCK = 1024
 _LOOK_S = 0.2  # how often files that are followed are looked at
 
@@ -185,7 +191,8 @@ class Source(Generic[T_co]):
 
         A fourth item says when the value was meant to arrive, in seconds as `time.time` counts;
         the sojourn counts from then, unless the source has a pace. A value that cannot be read may
-        be yielded as `Unreadable`; it meets the source's `on_error`.
+        be yielded as `Unreadable`; it meets the source's `on_error`. (split, position) alone says
+        that there was no value up to that position.
 
         `None` instead of a tuple means that there is nothing for now. Yield it at least once a
         second rather than block for longer: between two yields the engine may call `backlog`, and
@@ -213,6 +220,9 @@ def _together(
     """Splits as if they were one source, whose position are theirs."""
     for piece in read(dict(positions)):
         if piece is None:
+            continue
+        if len(piece) == 2:
+            positions[piece[0]] = piece[1]
             continue
         value, split, after, *_ = piece
         if isinstance(value, Unreadable):

@@ -150,6 +150,22 @@ def test_an_expired_offset_is_told_and_what_is_there_is_read(
     assert (missed[1:], first, second) == (("0", 6), ("6", "0", 7), ("7", "0", 8))
 
 
+def test_marks_of_transactions_are_passed_and_may_expire(broker: Broker, topics: NewTopics) -> None:
+    topic = topics()
+    producer = Producer({"bootstrap.servers": broker.servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"a")
+    producer.commit_transaction(30)
+    assert pieces(kafka(broker.servers, topic), {"0": None}, 2) == [("a", "0", 1), ("0", 2)]
+    admin = AdminClient({"bootstrap.servers": broker.servers})
+    admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"b")
+    producer.commit_transaction(30)
+    assert pieces(kafka(broker.servers, topic), {"0": 2}, 2) == [("b", "0", 3), ("0", 4)]
+
+
 def test_beyond_the_end_nothing_is_read_twice(broker: Broker, topics: NewTopics) -> None:
     topic = topics()
     send(broker.servers, topic, b"0", b"1")

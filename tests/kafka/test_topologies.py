@@ -26,10 +26,12 @@ SETTINGS = {"commit": 0.5}
 
 
 class Count(sj.Operator):
-    def process(self, message: Any) -> Iterator[tuple[str, int]]:
+    """Counts messages, which are numbered by key."""
+
+    def process(self, message: Any) -> Iterator[tuple[str, int, int]]:
         key = message.key.decode()
         self.state[key] = self.state.get(key, 0) + 1
-        yield key, self.state[key]
+        yield key, self.state[key], int(message.value)
 
 
 def counted(broker: Broker, source: str, target: str, readers: int) -> sj.Topology:
@@ -54,7 +56,8 @@ class Feed(threading.Thread):
     def run(self) -> None:
         while not self.enough.wait(0.01):
             for _ in range(KEYS):
-                self.producer.produce(self.topic, b"x", b"key-%d" % (self.sent % KEYS))
+                key, number = self.sent % KEYS, self.sent // KEYS + 1
+                self.producer.produce(self.topic, b"%d" % number, b"key-%d" % key)
                 self.sent += 1
             self.producer.poll(0)
 
@@ -65,11 +68,12 @@ class Feed(threading.Thread):
         return self.sent
 
 
-def by_key(broker: Broker, topic: str) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def by_key(broker: Broker, topic: str) -> dict[str, list[tuple[int, int]]]:
+    """Counts, and the numbers of the messages."""
+    found: dict[str, list[tuple[int, int]]] = {}
     for _, value in held(broker.servers, topic):
-        key, number = json.loads(value)
-        found.setdefault(key, []).append(number)
+        key, count, number = json.loads(value)
+        found.setdefault(key, []).append((count, number))
     return found
 
 
@@ -102,7 +106,7 @@ def test_results_are_exact_though_processes_are_killed_and_readers_change(
     feed.start()
     check = tmp_path / "checkpoint"
     with sj.start(
-        counted(broker, source, target, 1), spark=spark, checkpoint=check, settings=SETTINGS
+        counted(broker, source, target, 2), spark=spark, checkpoint=check, settings=SETTINGS
     ) as running:
         await_that(running, lambda: size(broker, target) > 50)
         running.resize({"orders": 3})
@@ -113,13 +117,13 @@ def test_results_are_exact_though_processes_are_killed_and_readers_change(
         await_that(running, lambda: size(broker, target) > before)
         assert running.restarts > 0
     with sj.start(
-        counted(broker, source, target, 2), spark=spark, checkpoint=check, settings=SETTINGS
+        counted(broker, source, target, 1), spark=spark, checkpoint=check, settings=SETTINGS
     ) as running:
         sent = feed.finish()
         await_that(running, lambda: size(broker, target) >= sent)
         nothing_waits = {"0": 0, "1": 0, "2": 0}
         await_that(running, lambda: running.samples().vertices["orders"].backlog == nothing_waits)
-    expected = [*range(1, sent // KEYS + 1)]
+    expected = [(number, number) for number in range(1, sent // KEYS + 1)]
     assert by_key(broker, target) == {f"key-{key}": expected for key in range(KEYS)}
 
 

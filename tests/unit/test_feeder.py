@@ -233,6 +233,26 @@ def test_a_reader_of_splits_saves_those_that_have_moved_on() -> None:
     assert (saved.position, again.splits) == (b"", {})
 
 
+def test_a_position_may_move_on_without_a_value() -> None:
+    class Marked(Lanes):
+        def read_splits(self, positions: Any) -> Iterator[Any]:
+            assert list(positions) == ["a", "b"]
+            yield "a", 1
+            yield "a1", "a", 2
+            yield "b0", "b", 1
+            yield "b", 7
+
+    for pace in (None, sj.sources.paced(str, rate=1000.0).pace):
+        far = Far(Feeder(Marked(0, pace), (ROUTE,), b"", 0.0, 1 << 20, share(a=None, b=None)))
+        far.hear(m.Exhausted)
+        far.send(m.Save(1, "", False, False))
+        saved = far.hear(m.Saved)
+        far.close()
+        assert far.got == ["a1", "b0"]
+        assert {k: values.loads(v) for k, v in saved.splits.items()} == {"a": 2, "b": 7}
+        assert saved.schedule[0] == 2  # of what was sent
+
+
 def test_a_reader_that_is_given_other_splits_stops_those_it_had() -> None:
     source = Lanes(2)
     far = Far(Feeder(source, (ROUTE,), b"", 0.0, 1 << 20, share(a=None, c=None)))

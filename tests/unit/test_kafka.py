@@ -55,6 +55,18 @@ class TestTrouble:
             trouble.met("still gone")
         assert "nothing committed is lost" not in str(told.value)  # it is, without a checkpoint
 
+    def test_time_in_which_nobody_asked_does_not_count(self) -> None:
+        clock = Clock()
+        trouble = Trouble(CLUSTER, clock)
+        trouble.unheard(1000.0)
+        trouble.met("refused")
+        clock.now = 500.0
+        trouble.unheard(490.0)
+        trouble.met("refused")
+        clock.now = 550.0
+        with pytest.raises(TopologyFailed, match="could not be used for 60 s"):
+            trouble.met("refused")
+
     def test_a_refused_login_ends_it_until_we_were_let_in_once(self) -> None:
         clock = Clock()
         trouble = Trouble(CLUSTER, clock)
@@ -441,11 +453,24 @@ def test_an_outbox_that_is_not_told_its_marker_asks_again(
     assert next(answers, None) is None
 
 
-def test_what_another_run_sent_after_our_first_contact_failed_is_not_taken_for_ours(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("again", "note", "is_ours"),
+    [
+        (False, None, False),
+        (True, None, False),  # it ended before it sent anything
+        (True, "10 another", False),
+        (True, "11 us", False),  # it ended before its first transaction
+        (True, "11 us another", True),
+        (True, "11", True),  # of a version that did not note who
+    ],
+)
+def test_what_another_run_sent_under_the_same_number_is_not_taken_for_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, again: bool, note: str | None, is_ours: bool
 ) -> None:
-    """A copy of the checkpoint whose original has gone on."""
+    """A copy of the checkpoint whose original has gone on, also where the first contact fails."""
     tries = iter([KafkaException(KafkaError(KafkaError._TIMED_OUT)), None])
+    if note is not None:
+        (tmp_path / outbox.BEGUN).write_text(note, encoding="ascii")
 
     def init(_wait_s: float) -> None:
         if (error := next(tries)) is not None:
@@ -462,9 +487,14 @@ def test_what_another_run_sent_after_our_first_contact_failed_is_not_taken_for_o
     monkeypatch.setattr("time.sleep", lambda _s: None)
     staged = tmp_path / "staged"
     staged.touch()
-    with pytest.raises(TopologyFailed, match="commit 11, and commit 11 was sent"):
-        outbox.Outbox(CLUSTER, "orders", "name", tmp_path).publish([staged], 11)
-    assert staged.exists()
+    made = outbox.Outbox(CLUSTER, "orders", "name", tmp_path)
+    if is_ours:
+        made.publish([staged], 11, again)
+        assert not staged.exists()
+    else:
+        with pytest.raises(TopologyFailed, match="commit 11, and commit 11 was sent"):
+            made.publish([staged], 11, again)
+        assert staged.exists()
 
 
 class Given:

@@ -1,5 +1,6 @@
 """Which process of a source reads which of its splits, from where, and when that changes."""
 
+import itertools
 import logging
 import threading
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,10 @@ class Rig:
         self.heard = threading.Event()
         spec = SourceSpec("in", self.source, executors)
         self.readers = Readers({"in": spec}, self.record, self.heard.set)
-        self.readers.settle()
+        self.settle()
+
+    def settle(self, names: list[str] | None = None) -> None:
+        self.readers.settle(self.record, names)
 
     def read(self) -> list[list[list[str]]]:
         """The splits of each executor's processes."""
@@ -113,9 +117,45 @@ def test_a_split_that_comes_later_is_shared_out_at_the_next_commit() -> None:
     assert rig.heard.is_set()
     assert rig.readers.due == ["in"]
     assert rig.read() == [[["b"]], [["c"]]], "nothing changes before the commit"
-    rig.readers.settle(["in"])
+    rig.settle(["in"])
     assert rig.readers.due == []
-    assert rig.read() == [[["a", "c"]], [["b"]]]
+    assert rig.read() == [[["a", "b"]], [["c"]]], "each stays with its executor"
+
+
+def test_a_split_stays_with_its_executor_however_many_processes_read() -> None:
+    """Rows of two executors could overtake one another."""
+    rig = Rig(["a", "b", "c", "d", "e"], executors=2)
+    rig.source.elastic = True
+    first = [sorted(itertools.chain(*executor)) for executor in rig.read()]
+    assert first == [["a", "c", "e"], ["b", "d"]]
+    for count in (3, 4, 5, 2):
+        rig.readers.resize("in", count)
+        rig.settle(["in"])
+        assert [sorted(itertools.chain(*executor)) for executor in rig.read()] == first
+        assert sum(len(executor) for executor in rig.read()) == count
+        assert sorted(share.number for share in rig.shares()) == list(range(count))
+        assert {share.readers for share in rig.shares()} == {count}
+    rig.source.found = ["0", "a", "b", "c", "d", "e"]
+    rig.look()
+    rig.settle(["in"])
+    assert [sorted(itertools.chain(*executor)) for executor in rig.read()] == [
+        ["a", "c", "e"],
+        ["0", "b", "d"],
+    ]
+    saved = rig.record.read_on([])
+    again = Rig(["0", "a", "b", "c", "d", "e"], 2, Record(1, 0, [part()], splits=saved))
+    assert again.read() == rig.read(), "also after a restart"
+
+
+def test_the_pace_is_shared_by_those_that_have_splits() -> None:
+    record = Record(1, 0, [part()], splits={"in": {"a": b"", "gone": b"", "c": b"", "d": b""}})
+    rig = Rig(["a", "c", "d"], executors=2, record=record)
+    rig.readers.resize("in", 4)
+    rig.settle()
+    assert rig.read() == [[["a"], ["c"]], [["d"], []]]
+    paced = [share for share in rig.shares() if share.positions]
+    assert sorted(share.number for share in paced) == [0, 1, 2]
+    assert {share.readers for share in paced} == {3}
 
 
 def test_nothing_new_is_no_reason_to_stop_anybody() -> None:
@@ -169,7 +209,7 @@ def test_the_number_of_processes_changes_at_a_commit() -> None:
     rig.readers.resize("in", 2)
     assert rig.readers.due == ["in"]
     assert rig.read() == [[["a", "b", "c"]]]
-    rig.readers.settle(["in"])
+    rig.settle(["in"])
     assert rig.read() == [[["a", "c"], ["b"]]]
-    rig.readers.settle()
+    rig.settle()
     assert rig.read() == [[["a", "c"], ["b"]]], "a restart keeps it"

@@ -30,18 +30,18 @@ _LEAST_BYTES, _MOST_BYTES = 1000, 1_000_000_000  # for the library
 _OURS = {
     "bootstrap.servers": "servers=",
     "metadata.broker.list": "servers=",
-    "group.id": "group=",
-    "transactional.id": "delivery=",
-    "enable.idempotence": "delivery=",
-    "acks": "delivery=",
-    "request.required.acks": "delivery=",
-    "delivery.report.only.error": "delivery=",
-    "on_delivery": "delivery=",
-    "isolation.level": "delivery=",
+    "group.id": "group= of sources",
+    "transactional.id": "delivery= of sinks",
+    "enable.idempotence": "delivery= of sinks",
+    "acks": "delivery= of sinks",
+    "request.required.acks": "delivery= of sinks",
+    "delivery.report.only.error": "delivery= of sinks",
+    "on_delivery": "delivery= of sinks",
+    "isolation.level": "sources, which read what is committed",
     "message.timeout.ms": "timeout=",
     "delivery.timeout.ms": "timeout=",
     "message.max.bytes": "the topic's own max.message.bytes",
-    "auto.offset.reset": "start=",
+    "auto.offset.reset": "start= of sources",
     "enable.auto.commit": "positions in the checkpoint",
     "enable.auto.offset.store": "positions in the checkpoint",
     "enable.partition.eof": "positions in the checkpoint",
@@ -135,7 +135,10 @@ def checked(
             f"{what}: servers must be HOST:PORT, or several with commas; got {servers!r}"
         )
     if not isinstance(options or {}, Mapping):
-        raise InputError(f"{what}: options must be a mapping of librdkafka's settings")
+        raise InputError(
+            f"{what}: options must be a mapping of librdkafka's settings, such as "
+            f"{{'client.id': 'us'}}; got {type(options).__name__}"
+        )
     for name in options or {}:
         if name in _OURS:
             raise InputError(f"{what}: the option {name!r} belongs to {_OURS[name]}; leave it out")
@@ -183,6 +186,11 @@ class Trouble:
         self.why = self.why or self.cluster.safe(why)
         if now - self.since_s >= self.cluster.timeout_s:
             raise self.gave_up(now - self.since_s)
+
+    def unheard(self, seconds: float) -> None:
+        """For so long, nobody has asked the library anything: that does not count."""
+        if self.since_s is not None:
+            self.since_s += seconds
 
     def gave_up(self, waited_s: float) -> TopologyFailed:
         """What is raised after so long."""
@@ -261,7 +269,7 @@ def limits(cluster: Cluster, topic: str, trouble: Trouble) -> Limits:
 
 def _limits(settings: Mapping[str, str], partitions: int) -> Limits:
     """By a topic's settings."""
-    most = int(settings["max.message.bytes"])
+    most = int(settings.get("max.message.bytes", _USUAL_BYTES))
     keys = "compact" in settings.get("cleanup.policy", "")
     size = min(_MOST_BYTES, max(_LEAST_BYTES, most))
     if settings.get("message.timestamp.type") == "LogAppendTime":

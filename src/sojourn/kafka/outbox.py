@@ -8,8 +8,8 @@ The marker names the process that wrote it, so that a commit of the same number 
 sent is not taken for ours.
 
 Kafka forgets a marker that nobody writes for a week. So it is written once a day though nothing is
-sent, and a file says which commit was sent last, or was about to be: if Kafka knows no marker when
-that is to be sent again, it may have forgotten it."""
+sent, and a file says which commit was sent last, or was about to be, and by which processes: if
+Kafka knows no marker when that is to be sent again, it may have forgotten it."""
 
 import secrets
 import struct
@@ -39,6 +39,10 @@ _ASK_S = 10.0  # after which a new producer is made, as old ones get stuck where
 _IDLE_MS = 30_000  # until a connection is closed, which wakes who waits for a coordinator
 _LENGTH = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
+_RIGHTS = {
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the transactional id",
+    "GROUP_AUTHORIZATION_FAILED": "the group",
+}
 _FENCED = {"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
 _BUFFER_BYTES = 1 << 20
 _PAUSE_S = 0.2
@@ -93,7 +97,8 @@ class Outbox:
             try:
                 if self.producer is None:
                     self._open()
-                    self._check_age(commit, again or self.by == self.token)
+                    noted = again and (not files or self._has_noted(commit))
+                    self._check_age(commit, noted or self.by == self.token)
                 self._publish(files, commit, again)
                 break
             except confluent().KafkaException as error:
@@ -110,14 +115,20 @@ class Outbox:
     def _failed(self, error: Any, commit: int) -> None:
         """Raise what a new producer does not help against, and pause before that."""
         name, told = error.name(), self.cluster.safe(error.str())
-        if name in _FENCED:
-            if self.clock() < self.begun_s + self.limit_s:
-                raise TopologyFailed(
-                    f"topic {self.topic!r}: another run sends the results of this sink "
-                    f"({self.name}); only one may use a checkpoint; stop one of them"
-                )
-            told = f"a transaction took longer than {self.limit_s:g} s"  # and Kafka has ended it
+        is_late = self.clock() >= self.begun_s + self.limit_s
+        if is_late and name in (*_FENCED, "INVALID_TXN_STATE"):  # and Kafka has ended it
+            told = f"a transaction took longer than {self.limit_s:g} s"
             self.chunk, self.chunk_bytes = max(1, self.chunk // 4), self.chunk_bytes // 4
+        elif name in _FENCED:
+            raise TopologyFailed(
+                f"topic {self.topic!r}: another run sends the results of this sink "
+                f"({self.name}); only one may use a checkpoint; stop one of them"
+            )
+        elif name in _RIGHTS:
+            raise TopologyFailed(
+                f"topic {self.topic!r}: results cannot be sent exactly once: {told}; ask for "
+                f"access to {_RIGHTS[name]} {self.name}, and start again, which sends them"
+            )
         elif self.refused or name in OF_VALUES or "AUTHORIZATION" in name:
             raise TopologyFailed(
                 f"topic {self.topic!r} refuses a result of commit {commit}: "
@@ -194,13 +205,26 @@ class Outbox:
                 left = []  # the first file is removed when all are sent
             self._mark(commit - 1)
         note = durable.private_directory(self.room) / BEGUN
-        durable.write(note, str(commit).encode("ascii"))
+        tokens = self._note()[1] if self._noted() == commit else []
+        words = [str(commit), *dict.fromkeys([*tokens, self.token])]
+        durable.write(note, " ".join(words).encode("ascii"))
         self._send(left, commit, self.begun[1] if self.begun[0] == commit else 0)
+
+    def _note(self) -> tuple[int, list[str]]:
+        """The commit that was to be sent last, and the processes that were to send it."""
+        note = self.room / BEGUN
+        commit, *tokens = note.read_text(encoding="ascii").split() if note.exists() else ["0"]
+        return int(commit), tokens
 
     def _noted(self) -> int:
         """The commit that was to be sent last, if there is a note; else 0."""
-        note = self.room / BEGUN
-        return int(note.read_text(encoding="ascii")) if note.exists() else 0
+        return self._note()[0]
+
+    def _has_noted(self, commit: int) -> bool:
+        """Whether whoever sent a commit had noted here that it would. Earlier versions did not note
+        who."""
+        noted, tokens = self._note()
+        return noted == commit and (not tokens or self.by in tokens)
 
     def _mark(self, done: int) -> None:
         """Write the marker, and nothing else."""

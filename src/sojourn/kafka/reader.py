@@ -27,7 +27,7 @@ SETTINGS = {
     "enable_auto_commit": False,
     "enable_auto_offset_store": False,
     "auto_offset_reset": "error",  # nothing is skipped in silence
-    "enable_partition_eof": False,
+    "enable_partition_eof": True,  # whose offset is behind the marks of transactions
 }
 
 
@@ -50,7 +50,7 @@ class Reading:
         self.clock, self.trouble = clock, Trouble(cluster, clock)
         self.consumer: Consumer = cluster.consumer(self.trouble, group, **SETTINGS)
         self.caught_up = False
-        self.shown_s = self.looked_s = clock()
+        self.shown_s = self.looked_s = self.asked_s = clock()
         self.may_show = True
         self.shown: dict[int, int | None] = dict(at)
 
@@ -62,11 +62,13 @@ class Reading:
         parse, produced, at = self.parse, self.produced, self.at
         names = {number: str(number) for number in at}
         while True:
+            self._ask_again()
             messages: list[Any] = consumer.consume(_AT_ONCE, 0)
             if not messages and (first := consumer.poll(_WAIT_S)) is not None:
                 messages = [first]
             self._show()
             self._look()
+            self.asked_s = self.clock()
             if not messages:
                 self.caught_up = self.trouble.since_s is None
                 yield None
@@ -87,6 +89,13 @@ class Reading:
                     yield value, split, after, made_s
                 else:
                     yield value, split, after
+
+    def _ask_again(self) -> None:
+        """While nobody asked for messages, because there was no room for more, nobody could hear
+        either that trouble was over."""
+        now = self.clock()
+        self.trouble.unheard(now - self.asked_s)
+        self.asked_s = now
 
     def backlog(self) -> dict[str, int]:
         if self.caught_up:  # what is left are marks of transactions, which nobody reads
@@ -139,6 +148,8 @@ class Reading:
     def _failed(self, message: Any) -> tuple[Any, ...] | None:
         """What to yield for an error in place of a message. Raises what cannot pass."""
         error, number = message.error(), message.partition()
+        if error.name() == "_PARTITION_EOF":
+            return self._passed(number, message.offset())
         if error.name() == "_AUTO_OFFSET_RESET":
             return self._jump(number)
         if error.name() == "GROUP_AUTHORIZATION_FAILED":
@@ -159,6 +170,14 @@ class Reading:
         self.trouble.met(error.str())
         return None
 
+    def _passed(self, number: int, end: int) -> tuple[Any, ...] | None:
+        """All is read. If marks of transactions came last, they are behind us as well: they expire
+        like messages, and would be missed then."""
+        if end <= (self.at[number] or 0):
+            return None
+        self.at[number] = end
+        return str(number), end
+
     def _jump(self, number: int) -> tuple[Any, ...] | None:
         """The offset to go on from is not there: go to what is there. What was missed counts as a
         message that cannot be read. Beyond the end, nothing is read a second time: that is where
@@ -169,7 +188,12 @@ class Reading:
             self.trouble.met(error.args[0].str())
             self._again(number)
             return None
-        at = self.at[number] or 0
+        before = self.at[number]
+        if before is None or low <= before <= high:  # it is there by now
+            self.trouble.met(f"topic {self.topic!r}, partition {number}: no offset to go on from")
+            self._again(number)
+            return None
+        at = before
         self.at[number] = there = min(max(at, low), high)
         missed = f"; {low - at} messages are missing" if at < low else ""
         if at > high:

@@ -1,7 +1,8 @@
 """Which process of a source reads which of its splits. Asks sources for their splits, at a start
 and after every commit. If there are new ones, the next commit shares them out anew: the source's
-readers stop at its cut, and go on with what is theirs once it is durable. Used by the supervisor;
-fed by the record, which has the positions."""
+readers stop at its cut, and go on with what is theirs once it is durable. A split stays with its
+executor, by its place in the record: rows of two executors could overtake one another. Used by the
+supervisor; fed by the record, which has the positions."""
 
 import logging
 import threading
@@ -56,7 +57,8 @@ class Readers:
             found = _asked(name, spec.source)
             _check(name, spec, found is not None, record)
             if found is not None:
-                record.splits.setdefault(name, found)  # so that later commits have them
+                # So that later commits have them.
+                record.splits.setdefault(name, dict(sorted(found.items())))
                 self.sources[name] = _Splits(spec, set(found), spec.executors)
 
     def bounds(self, name: str) -> tuple[int, int] | None:
@@ -76,27 +78,40 @@ class Readers:
         """The sources whose splits are to be shared out anew."""
         return [name for name, splits in self.sources.items() if splits.is_due]
 
-    def settle(self, names: list[str] | None = None) -> None:
-        """Share out what is known now: for these sources, or at a start for all."""
+    def settle(self, record: Record, names: list[str] | None = None) -> None:
+        """Share out what is known now: for these sources, or at a start for all. The record gets
+        those that are new, in order."""
         for name in self.sources if names is None else names:
-            with self.sources[name].lock:
-                self.sources[name].settle()
+            splits = self.sources[name]
+            with splits.lock:
+                for split in sorted(splits.found):
+                    record.splits[name].setdefault(split, b"")
+                splits.settle()
 
     def shares(self, name: str, record: Record) -> list[list[m.Share]] | None:
         """What is read by the processes of each executor of a source; None without splits. Splits
-        go to processes by their place in the order of names, and processes to executors."""
+        go to executors by their place in the record, and to the processes of one by names."""
         splits = self.sources.get(name)
         if splits is None:
             return None
-        saved = record.splits[name]
-        schedule = max((part.schedule for part in record.of(name)), default=(0, 0.0, 0.0))
-        executors, count = splits.spec.executors, splits.told_readers
-        pacing = max(1, min(count, len(splits.told)))  # those with splits share the pace
-        found: list[list[m.Share]] = [[] for _ in range(executors)]
+        saved, executors, count = record.splits[name], splits.spec.executors, splits.told_readers
+        places = {split: place for place, split in enumerate(saved)}
+        theirs: list[list[str]] = [[] for _ in range(executors)]
+        for split in splits.told:
+            theirs[places[split] % executors].append(split)
+        mine = []
         for number in range(count):
-            mine = splits.told[number::count]
-            positions = {split: saved.get(split, b"") for split in mine}
-            found[number % executors].append(m.Share(positions, number, pacing, schedule))
+            executor = number % executors
+            processes = len(range(executor, count, executors))
+            mine.append(theirs[executor][number // executors :: processes])
+        schedule = max((part.schedule for part in record.of(name)), default=(0, 0.0, 0.0))
+        busy = [number for number, own in enumerate(mine) if own]  # these share the pace
+        order = [*busy, *(number for number, own in enumerate(mine) if not own)]
+        found: list[list[m.Share]] = [[] for _ in range(executors)]
+        for number, own in enumerate(mine):
+            positions = {split: saved[split] for split in own}
+            share = m.Share(positions, order.index(number), max(1, len(busy)), schedule)
+            found[number % executors].append(share)
         return found
 
     def look(self) -> None:

@@ -206,7 +206,7 @@ class Supervisor(threading.Thread):
         record = self.committer.record
         executors = {name: spec.executors for name, spec in plan.topology.operators.items()}
         self.divider.tables = record.tables(executors)
-        self.readers.settle()
+        self.readers.settle(record)
         tasks = build_tasks(
             plan,
             epoch,
@@ -363,7 +363,7 @@ class Supervisor(threading.Thread):
 
     def _share_out(self, anew: list[str]) -> None:
         """Have readers go on with the splits that are theirs from now on, and look for new ones."""
-        self.readers.settle(anew)
+        self.readers.settle(self.committer.record, anew)
         for place in self.plan.layout.places:
             shares = self.readers.shares(place.vertex, self.committer.record)
             if place.vertex in anew and shares is not None:

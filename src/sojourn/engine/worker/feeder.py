@@ -28,6 +28,7 @@ _READ_FIRST = 16  # values to read before their size is known
 MAX_AT_ONCE = 2_000
 _MAX_BYTES = 1 << 18
 _LOOK_S = 1.0  # how often a source is asked for its backlog
+_NOTHING = object()  # in place of a value: only the position has moved on
 
 
 class _Reader(threading.Thread):
@@ -72,9 +73,12 @@ class _Reader(threading.Thread):
                     now = monotonic()
                     if now >= self.looks_s:
                         now = self._look(piece, now)
-                if len(piece) == 4:  # when it was made is when it was to arrive
-                    now = min(now, now - time.time() + piece[3])
-                ahead.append((piece[0], piece[1], piece[2], now))
+                if len(piece) == 2:
+                    ahead.append((_NOTHING, *piece, now))
+                else:
+                    if len(piece) == 4:  # when it was made is when it was to arrive
+                        now = min(now, now - time.time() + piece[3])
+                    ahead.append((piece[0], piece[1], piece[2], now))
                 if len(ahead) == 1:
                     os.eventfd_write(self.wake, 1)
             if self.closing and hasattr(pieces, "close"):
@@ -92,8 +96,8 @@ class _Reader(threading.Thread):
         self.looks_s = now + _LOOK_S
         found = self.ask()
         if found is not None:
-            here = Counter(split for _, split, *_ in self.ahead.copy())
-            if piece is not None:  # in hand
+            here = Counter(one[1] for one in self.ahead.copy() if one[0] is not _NOTHING)
+            if piece is not None and len(piece) > 2:  # in hand
                 here[piece[1]] += 1
             self.backlog = {split: count + here[split] for split, count in found.items()}
             os.eventfd_write(self.wake, 1)
@@ -282,7 +286,12 @@ class Feeder:
         ahead, times, router = self.reader.ahead, self.times, self.router
         draw, chance, send = router.ids.random, self.chance, router.send
         last, shed_after = self.last, self.source.shed_after
-        while ahead and count < MAX_AT_ONCE and router.bytes < _MAX_BYTES:
+        while (
+            ahead
+            and (ahead[0][0] is not _NOTHING or self._has_value())
+            and count < MAX_AT_ONCE
+            and router.bytes < _MAX_BYTES
+        ):
             if times is None:
                 value, split, position, intended = ahead.popleft()
             else:
@@ -324,6 +333,15 @@ class Feeder:
         busy_s = self._used_s() if self.has_splits else 0.0
         groups = router.collect()
         return m.Fed(groups, roots, count, shed, last, gap_s, gap_s2, more, failed, busy_s)
+
+    def _has_value(self) -> bool:
+        """Pass positions without a value. Returns whether a value was read."""
+        ahead = self.reader.ahead
+        while ahead and ahead[0][0] is _NOTHING:
+            _, split, position, _ = ahead.popleft()
+            self.splits[split] = position
+            self.moved.add(split)
+        return bool(ahead)
 
     def _used_s(self) -> float:
         """For how long this process has used the processor since it last sent."""
