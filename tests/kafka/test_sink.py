@@ -223,10 +223,11 @@ def test_a_broker_that_is_away_for_a_while_delays_and_loses_nothing(
     """The source that reads along goes on, too."""
     topic, before, after = topics(), range(1, 4), range(4, 30)
     sink = opened(kafka(broker.servers, topic, write="text"), room)
-    reading = sj.sources.kafka(broker.servers, topic).read_splits({"0": None})
+    read = sj.sources.kafka(broker.servers, topic).read_splits({"0": None})
+    reading = (piece for piece in read if piece is not None and len(piece) > 2)
     for number in before:
         sink.publish(commit(sink, [number]), number)
-    found = [next(piece for piece in reading if piece is not None)]
+    found = [next(reading)]
     staged = {number: commit(sink, [number]) for number in after}
 
     def publish() -> None:
@@ -238,7 +239,7 @@ def test_a_broker_that_is_away_for_a_while_delays_and_loses_nothing(
     publishing.start()
     broker.start()
     while len(found) < len([*before, *after]):
-        found.append(next(piece for piece in reading if piece is not None))
+        found.append(next(reading))
     publishing.join()
     assert [piece[0] for piece in found] == [str(number) for number in [*before, *after]]
 

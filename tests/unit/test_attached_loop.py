@@ -449,7 +449,8 @@ def test_a_query_that_found_no_rows_waits_for_them_between_triggers(
     found, *_ = attached(tmp_path)
 
     class Said:
-        words, active, run, number = "Waiting for next trigger", False, "run", 1
+        words, active, run = "Waiting for next trigger", False, "run"
+        number, took = 1, {"addBatch": 100}
 
         def runId(self) -> "Said":  # noqa: N802
             return self
@@ -472,6 +473,12 @@ def test_a_query_that_found_no_rows_waits_for_them_between_triggers(
         def batchId(self) -> int:  # noqa: N802
             return self.number
 
+        def durationMs(self) -> "Said":  # noqa: N802
+            return self
+
+        def containsKey(self, key: str) -> bool:  # noqa: N802
+            return key in self.took
+
     hear(found, overloaded(0, 2))
     found.tick()
     monkeypatch.setattr(found, "_java", Said)
@@ -483,7 +490,11 @@ def test_a_query_that_found_no_rows_waits_for_them_between_triggers(
         "Spark says: Waiting for next trigger; batch 2 is done, of which nothing was heard",
         None,
     )
-    Said.number = 1
+    Said.took = {}  # a trigger found no rows for it
+    assert found._says() == ("Spark says: Waiting for next trigger", True)
+    Said.number = 3
+    assert found._says()[1] is None
+    Said.number = 2
     Said.active = True  # a batch is at work by now
     assert not found._says()[1]
     Said.active, Said.run = False, "again"  # of a run that has done nothing yet

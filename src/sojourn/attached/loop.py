@@ -104,6 +104,14 @@ def _id(spark: Any, query: Any) -> str | None:
     return str(active[0].id) if active else None
 
 
+def _done(progress: Any) -> int:
+    """The last batch that is done, as Java says. A trigger that found no rows has the number of the
+    next one."""
+    if progress is None:
+        return -1
+    return int(progress.batchId()) - (not progress.durationMs().containsKey("addBatch"))
+
+
 def _first_line(error: str) -> str:
     """What an exception says, without its stack."""
     return (error.strip().splitlines() or [""])[0][:_WORDS]
@@ -417,9 +425,9 @@ class Attached:
         batches = self.observer.batches
         if not batches or java.runId().toString() != batches[-1].run:
             return words, False
-        done = java.lastProgress()
-        if done is not None and done.batchId() > batches[-1].number:
-            return f"{words}; batch {done.batchId()} is done, of which nothing was heard", None
+        done = _done(java.lastProgress())
+        if done > batches[-1].number:
+            return f"{words}; batch {done} is done, of which nothing was heard", None
         no_rows = self.observer.idle_s is not None and not status.isTriggerActive()
         return words, no_rows or status.message() == _NO_DATA
 
