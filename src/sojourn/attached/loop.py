@@ -241,8 +241,8 @@ class Attached:
         have = len(self.observer.before)
         words = f"{type(error).__name__}: {_first_line(str(error))}"
         why = f"sojourn.attach has failed, {words}; the query goes on with its executors"
-        seen = Seen(self.clock(), have, 0, max(have, self.wish.least), None, why)
-        seen, memory = replace(seen, run=self.memory.run), self.memory
+        memory, asked = self.memory, max(have, self.wish.least)
+        seen = Seen(self.clock(), have, 0, asked, None, why, run=memory.run)
         self.number += 1
         self._tell(Period(self.number, seen, memory, decided(seen, memory, self.wish), False))
 

@@ -97,11 +97,11 @@ def _replay_attached(journal: Path, max_latency: str | None, values: dict[str, A
     if max_latency is not None:
         parse_duration(max_latency, "--max-sojourn")
         values = {**values, "max_latency": max_latency}
-    then_, now_ = header.wish, changed(header.wish, values)
+    wish = changed(header.wish, values)
     changes = {
-        one.name: getattr(now_, one.name)
+        one.name: getattr(wish, one.name)
         for one in fields(Wish)
-        if getattr(now_, one.name) != getattr(then_, one.name)
+        if getattr(wish, one.name) != getattr(header.wish, one.name)
     }
     count = differing = 0
     first_s: float | None = None

@@ -62,7 +62,9 @@ class Reading:
         parse, produced, at = self.parse, self.produced, self.at
         names = {number: str(number) for number in at}
         while True:
-            self._ask_again()
+            # While nobody asked for messages, as there was no room for more, nobody could hear
+            # either that trouble was over.
+            self.trouble.unheard(self.clock() - self.asked_s)
             messages: list[Any] = consumer.consume(_AT_ONCE, 0)
             if not messages and (first := consumer.poll(_WAIT_S)) is not None:
                 messages = [first]
@@ -89,13 +91,6 @@ class Reading:
                     yield value, split, after, made_s
                 else:
                     yield value, split, after
-
-    def _ask_again(self) -> None:
-        """While nobody asked for messages, because there was no room for more, nobody could hear
-        either that trouble was over."""
-        now = self.clock()
-        self.trouble.unheard(now - self.asked_s)
-        self.asked_s = now
 
     def backlog(self) -> dict[str, int]:
         if self.caught_up:  # what is left are marks of transactions, which nobody reads
@@ -188,12 +183,11 @@ class Reading:
             self.trouble.met(error.args[0].str())
             self._again(number)
             return None
-        before = self.at[number]
-        if before is None or low <= before <= high:  # it is there by now
+        at = self.at[number]
+        if at is None or low <= at <= high:  # it is there by now
             self.trouble.met(f"topic {self.topic!r}, partition {number}: no offset to go on from")
             self._again(number)
             return None
-        at = before
         self.at[number] = there = min(max(at, low), high)
         missed = f"; {low - at} messages are missing" if at < low else ""
         if at > high:
